@@ -27,9 +27,9 @@ fn readers_run_together_and_a_writer_alone() {
     let mut readers = vec![host.holds("--shared x", "one", &end).0, host.holds("--shared x", "two", &end).0];
     let mut writing = host.starts("--write x", &script(&writer, &end_of_writer));
     let state = || rw_lock(&host, "looks").inspect().unwrap();
-    eventually(SOON, "the writer is in the queue", || state().queue_length == 1);
+    eventually("the writer is in the queue", || state().queue_length == 1);
     readers.push(host.starts("--shared x", &script(&late, &end)));
-    eventually(SOON, "the late reader stands behind it", || state().queue_length == 2);
+    eventually("the late reader stands behind it", || state().queue_length == 2);
     assert!(!writer.exists() && !late.exists());
 
     host.makes("end");
@@ -110,7 +110,7 @@ fn a_killed_command_gives_back_its_own_permit_only() {
     assert_eq!(ours.inspect().unwrap().taken(), 3);
     killed.0.kill().unwrap();
     wait_until_dead(process);
-    eventually(SOON, "its permit is back", || ours.inspect().unwrap().taken() == 2);
+    eventually("its permit is back", || ours.inspect().unwrap().taken() == 2);
     assert!(!kept.is_lost());
     kept.unlock().unwrap();
 }

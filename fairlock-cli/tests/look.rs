@@ -94,11 +94,11 @@ fn an_absent_waiter_is_marked_and_not_counted() {
         [("used", "1 waiting, 3 absent"), ("idle", "empty, 2 absent"), ("permits", "empty, 2 absent")]
     {
         let line = format!("queue   {line}\n");
-        eventually(SOON, "their times are over", || show(name).contains(&line));
+        eventually("their times are over", || show(name).contains(&line));
         assert!(show(&format!("{name} --lines=0")).contains(&line));
     }
     let is_free = |name: &&str| show(name).contains("none");
-    eventually(SOON, "the leases are over", || ["idle", "permits"].iter().all(is_free));
+    eventually("the leases are over", || ["idle", "permits"].iter().all(is_free));
 
     let shown = show("used");
     let marked: Vec<bool> = shown.lines().skip(5).map(|line| line.ends_with(", absent")).collect();

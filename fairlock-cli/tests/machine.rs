@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fairlock_tests::{WorkDir, eventually};
 use serde_json::Value;
 
-use support::{FAIRLOCK, Running, SOON, Said, arguments, process_in, script, send, wait_until_dead, words};
+use support::{FAIRLOCK, Running, Said, arguments, process_in, script, send, wait_until_dead, words};
 
 /// A directory that stands for that of the user's session. It has to be short: sockets are made in it.
 struct Session(WorkDir);
@@ -67,7 +67,7 @@ fn a_command_without_a_server_locks_on_this_machine() {
     session.says("run -n other -- true").is(0, "", "");
 
     let mut waiter = Running::start(session.command(&["run", "orders", "--", "echo", "my turn"]));
-    eventually(SOON, "it waits", || session.json("show orders --json")["waiting"] == 1);
+    eventually("it waits", || session.json("show orders --json")["waiting"] == 1);
     assert!(session.says("ls --blocked").gave(0).out.contains("  1  "));
     session.says("unlock orders --yes").gave(0);
     assert_eq!(waiter.output().gave(0).out, "my turn\n");
@@ -81,7 +81,7 @@ fn a_killed_holder_is_replaced_at_once() {
     let session = Session::new();
     let (holder, program) = session.holds("orders", FOR_LONG);
     let mut waiter = Running::start(session.command(&["run", "orders", "--", "true"]));
-    eventually(SOON, "it waits", || session.json("show orders --json")["waiting"] == 1);
+    eventually("it waits", || session.json("show orders --json")["waiting"] == 1);
     let killed = Instant::now();
     send("KILL", holder.0.id());
     assert_eq!(waiter.status().code(), Some(0));
@@ -98,7 +98,7 @@ fn the_program_of_a_killed_command_runs_beside_no_other() {
     let runs = format!("[ -d /proc/{program} ] && ! grep -q 'State:.Z' /proc/{program}/status");
     let looks = format!("if {runs}; then echo beside the other; else echo alone; fi");
     let mut waiter = Running::start(session.command(&arguments(&["orders"], &looks)));
-    eventually(SOON, "it waits", || session.json("show orders --json")["waiting"] == 1);
+    eventually("it waits", || session.json("show orders --json")["waiting"] == 1);
     let killed = Instant::now();
     send("KILL", holder.0.id());
     assert_eq!(waiter.output().gave(0).out, "alone\n");

@@ -128,7 +128,7 @@ fn programs_run_in_order_and_operators_see_and_change_it() {
 
     // A kicked waiter asks again, at the tail.
     says(&url, "kick x first --yes").gave(0);
-    eventually(SOON, "it stands behind the others", || {
+    eventually("it stands behind the others", || {
         let queue = ours.inspect().unwrap().queue;
         queue.last().is_some_and(|last| last.label.as_ref().unwrap().starts_with("first ("))
             && queue.len() == 3

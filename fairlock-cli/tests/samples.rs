@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getpgid};
 use yaml_rust2::{Yaml, YamlLoader};
 
-use support::{FAIRLOCK, Running, SOON, children_hear_signals, lock, process_in, text, wait_for_queue};
+use support::{FAIRLOCK, Running, children_hear_signals, lock, process_in, text, wait_for_queue};
 
 /// What the samples call their server.
 const ADDRESSES: [&str; 2] = ["redis://redis.internal:6379", "redis://redis:6379"];
@@ -240,7 +240,7 @@ fn one_of_the_compose_files_three_workers_works() {
     let mut workers = Vec::new();
     for waiting in 0..worker["deploy"]["replicas"].as_i64().unwrap() {
         workers.push(host.start(&words(&worker["command"]), &environment));
-        eventually(SOON, "one works", || host.log().len() == 1);
+        eventually("one works", || host.log().len() == 1);
         wait_for_queue(&ours, waiting.cast_unsigned());
     }
     assert_eq!(workers.len(), 3);
@@ -254,7 +254,7 @@ fn one_of_the_compose_files_three_workers_works() {
     let group = getpgid(Some(Pid::from_raw(process.cast_signed()))).unwrap();
     killpg(group, Signal::SIGKILL).unwrap();
     drop(killed);
-    eventually(SOON, "the next takes over when the lease is over", || host.log().len() == 2);
+    eventually("the next takes over when the lease is over", || host.log().len() == 2);
     // The end of a container, those that wait first.
     for mut worker in workers.into_iter().rev() {
         worker.signal("TERM");

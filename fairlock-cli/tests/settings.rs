@@ -245,7 +245,7 @@ fn a_variable_sets_the_life_of_a_redisson_waiter() {
     let mut waits = with(&host.url(), "run x -- true", &[("discipline", "redisson"), ("thread-wait", "2h")]);
     let of_first = ["ZRANGE", "redisson_lock_timeout:{x}", "0", "0", "WITHSCORES"];
     let ends = || host.server.query::<Vec<String>>(&of_first);
-    eventually(SOON, "it is in the queue", || ends().len() == 2);
+    eventually("it is in the queue", || ends().len() == 2);
     let left = ends()[1].parse::<f64>().unwrap() - host.server.time_ms() as f64;
     assert!(left > 3_600_000.0, "{left}");
     guard.unlock().unwrap();

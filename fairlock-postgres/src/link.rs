@@ -209,6 +209,6 @@ mod tests {
     fn a_request_whose_place_is_over_keeps_no_thread() {
         let link = Link::default();
         waits(&link);
-        eventually(LINGERS * 3, "the thread ends", || link.has_to_end());
+        eventually("the thread ends", || link.has_to_end());
     }
 }

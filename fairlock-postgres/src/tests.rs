@@ -151,12 +151,12 @@ fn statements_stay_prepared_after_a_locked_table() {
 fn statistics_that_an_operator_resets_are_no_crash() {
     let mut con = session(&new_database());
     let age = "select (extract(epoch from clock_timestamp()) - ((pg_control_system()).system_identifier >> 32))::bigint";
-    eventually(SECOND * 15, "initdb was some time ago", || number(&mut con, age) > 10);
+    eventually("initdb was some time ago", || number(&mut con, age) > 10);
     con.script("set synchronous_commit = off; select pg_stat_reset_shared('bgwriter')", soon()).unwrap();
     assert_eq!(number(&mut con, "select fairlock.grace_ends()"), 0);
     con.script("analyze fairlock.meta", soon()).unwrap();
     let known = "select count(*) from pg_stat_all_tables where last_analyze is not null";
-    eventually(SECOND * 5, "the statistics of a table are there", || number(&mut con, known) > 0);
+    eventually("the statistics of a table are there", || number(&mut con, known) > 0);
     let before = number(&mut con, "select fairlock.micros()");
     let resets = match number(&mut con, "select current_setting('server_version_num')::bigint") {
         170_000.. => "select pg_stat_reset_shared()",
@@ -164,7 +164,7 @@ fn statistics_that_an_operator_resets_are_no_crash() {
     };
     con.script(resets, soon()).unwrap();
     let at = "select (extract(epoch from least(pg_stat_get_bgwriter_stat_reset_time(), stats_reset)) * 1000000)::bigint from pg_stat_archiver";
-    eventually(SECOND * 5, "all are reset", || number(&mut con, at) >= before);
+    eventually("all are reset", || number(&mut con, at) >= before);
     assert_eq!(number(&mut con, "select fairlock.grace_ends()"), 0);
 }
 
@@ -190,7 +190,7 @@ fn a_backend_whose_commits_are_synchronous_keeps_them_so() {
         });
         asked.ok().flatten()
     };
-    eventually(SECOND * 5, "it has a session again", || level(&backend).is_some());
+    eventually("it has a session again", || level(&backend).is_some());
     assert_eq!(level(&backend).as_deref(), Some("on"));
     assert_eq!(process_of(&backend), process_of(&backend), "which it keeps");
     let later = PostgresBackend::connect(&url).unwrap();
@@ -338,7 +338,7 @@ fn the_clock_of_a_step_is_read_after_its_wait_for_the_row() {
         let granted = scope.spawn(|| ask_one(store, &lock.name, Command::acquire(&ask)));
         let waits =
             "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
-        eventually(SECOND * 4, "it waits for the row", || number(&mut con, waits) > 0);
+        eventually("it waits for the row", || number(&mut con, waits) > 0);
         let waited_at = number(&mut con, "select fairlock.micros()");
         con.script("commit", soon()).unwrap();
         (granted.join().unwrap(), waited_at)
@@ -398,7 +398,7 @@ fn a_flight_without_an_end_keeps_its_row_for_an_attempt() {
     let mut half = TcpStream::connect(SERVER.address()).unwrap();
     half.write_all(&out[..out.len() - 3]).unwrap();
     let free = "select count(*) from (select from fairlock.lock where name = 'x' for update skip locked) l";
-    eventually(SECOND * 5, "it keeps the row", || number(&mut con, free) == 0);
+    eventually("it keeps the row", || number(&mut con, free) == 0);
     std::thread::sleep(backend.0.pool.attempt_ttl() + SECOND);
     let version = number(&mut con, "select current_setting('server_version_num')::bigint");
     assert_eq!(number(&mut con, free) == 1, version >= 170_000);

@@ -64,7 +64,7 @@ fn present(url: &str) -> i64 {
 }
 
 fn until(what: &str, done: impl FnMut() -> bool) {
-    eventually(SECOND * 10, what, done);
+    eventually(what, done);
 }
 
 fn granted(request: LockRequest) -> Guard {

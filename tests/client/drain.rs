@@ -54,7 +54,7 @@ impl Jobs {
     }
 
     fn until(&self, done: usize) {
-        eventually(SOON, "jobs are done", || self.done() >= done);
+        eventually("jobs are done", || self.done() >= done);
     }
 }
 

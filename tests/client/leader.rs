@@ -121,7 +121,7 @@ fn a_leader_that_fails_is_succeeded_and_acts_no_more() {
     let looker = Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
     let lock = looker.fair_lock("lock:example-leader").unwrap();
     let wait_for_two_in_queue =
-        || eventually(SOON, "two stand in the queue", || lock.inspect().unwrap().queue_length == 2);
+        || eventually("two stand in the queue", || lock.inspect().unwrap().queue_length == 2);
 
     let mut office = Office::open();
     ["one", "two", "three"].iter().for_each(|label| office.start(&server, label));

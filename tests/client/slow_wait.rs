@@ -9,7 +9,6 @@ use fairlock_tests::{Alone, PostgresServer, RedisServer, WorkDir, eventually};
 use futures::executor::block_on;
 use log::LevelFilter;
 
-const SOON: Duration = Duration::from_secs(20);
 const SECOND: Duration = Duration::from_secs(1);
 
 fn slow_waits() -> Vec<String> {
@@ -37,7 +36,7 @@ fn a_slow_wait_is_explained_once_on_every_store() {
         let [first, second] =
             [lock.request().unwrap(), waiter.fair_lock("stock").unwrap().request().unwrap()];
         second.wait().unwrap().unlock().unwrap(); // a free lock is nothing to explain
-        eventually(SOON, "the wait is explained", || slow_waits().len() == 1);
+        eventually("the wait is explained", || slow_waits().len() == 1);
         let line = slow_waits().remove(0);
         assert!(line.starts_with("INFO fairlock::acquire: lock `orders`: "), "{line}");
         let token = format!("(token {})", guard.token());
@@ -74,9 +73,9 @@ fn a_timed_wait_says_who_held_the_lock_if_it_was_slow() {
                     true => block_on(lock.to_async().with_for(limit, async |_| ())),
                     false => theirs.with_for(limit, |_| ()),
                 });
-                eventually(SOON, "it waits", || client.waiting().iter().any(|wait| wait.rank.is_some()));
+                eventually("it waits", || client.waiting().iter().any(|wait| wait.rank.is_some()));
                 clock.advance(SECOND.min(limit));
-                eventually(SOON, "it is explained", || limit < SECOND || slow_waits().len() == 1);
+                eventually("it is explained", || limit < SECOND || slow_waits().len() == 1);
                 clock.advance(limit.saturating_sub(SECOND));
                 waiter.join().unwrap()
             });
@@ -113,7 +112,7 @@ fn many_slow_waits_are_a_line_a_second() {
         .collect();
     for second in 1..=names.len() {
         clock.advance(Duration::from_secs(1));
-        eventually(SOON, "a line is written", || slow_waits().len() == second);
+        eventually("a line is written", || slow_waits().len() == second);
         assert!(slow_waits()[second - 1].contains(&format!("lock `{}`: ", names[second - 1])));
     }
     clock.advance(Duration::from_secs(10));

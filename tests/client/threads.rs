@@ -23,7 +23,7 @@ fn no_thread_is_left_after_the_last_handle() {
             take_and_wait(&lock);
         }
         // A thread is known by its name, which it takes when it first runs: on a busy machine that can be after all of this.
-        eventually(SOON, "the watchdog runs", || our_threads().iter().any(|name| name == "fairlock-dog"));
+        eventually("the watchdog runs", || our_threads().iter().any(|name| name == "fairlock-dog"));
         let last = client.fair_lock("last").unwrap().lock().unwrap();
         drop(client);
         assert!(!our_threads().is_empty(), "a guard is a handle");
@@ -35,9 +35,7 @@ fn no_thread_is_left_after_the_last_handle() {
     client.shutdown().unwrap();
     wait_until_no_threads(SOON);
     // The server sees in its own time that a connection was closed.
-    eventually(SOON, "no subscription is left", || {
-        server.query::<Vec<String>>(&["PUBSUB", "CHANNELS"]).is_empty()
-    });
+    eventually("no subscription is left", || server.query::<Vec<String>>(&["PUBSUB", "CHANNELS"]).is_empty());
     assert_no_residue(&server, &[]);
 }
 

@@ -148,5 +148,5 @@ fn a_killed_test_process_leaves_nothing_behind() {
     victim.wait().unwrap();
     let is_left = |(pid, left): &(u32, String)| alive(*pid) || Path::new(left).exists();
     let is_clean = || !servers.iter().any(is_left) && !is_there(&memory);
-    eventually(SOON * 3, "servers, dirs and memory are gone", is_clean);
+    eventually("servers, dirs and memory are gone", is_clean);
 }

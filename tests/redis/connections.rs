@@ -165,7 +165,7 @@ fn a_server_full_after_connect_is_waited_for_by_build() {
     let [once, briefly, long] = [Duration::ZERO, ms(200), BOUND].map(|time| builder(time).connect().unwrap());
     // There is room for what has connected, and not for a connection for wake-ups.
     let mut others = [(); 2].map(|()| server.con());
-    eventually(BOUND, "no more are connected", || {
+    eventually("no more are connected", || {
         let listed: String = redis::cmd("CLIENT").arg("LIST").query(&mut others[0]).unwrap();
         listed.lines().count() == 3 + others.len()
     });
@@ -216,7 +216,7 @@ fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
     assert_unavailable(within(bound, || held.unlock()), &["(lock `held`)", &server.address(), "refused"]);
 
     server.restart();
-    eventually(BOUND, "the same lock works again", || match lock.try_lock() {
+    eventually("the same lock works again", || match lock.try_lock() {
         Ok(tried) => tried.guard().expect("no other client holds the lock").unlock().is_ok(),
         Err(_) => false,
     });
@@ -250,7 +250,7 @@ fn calls_after_a_password_was_rotated_write_no_line_each() {
         assert!(number < 2 || matches!(tried, Err(Error::Denied { .. })), "{number}: {tried:?}");
     }
     let _: String = server.query(&["ACL", "SETUSER", "rotated", ">canary-old"]);
-    eventually(BOUND, "the same lock works again", || {
+    eventually("the same lock works again", || {
         lock.try_lock().is_ok_and(|tried| tried.guard().expect("it is free").unlock().is_ok())
     });
     client.shutdown().unwrap();
@@ -287,7 +287,7 @@ fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
         scope.spawn(|| assert_unavailable(within(bound, || lock.inspect()), &["`orders`"]));
         let error = within(bound, || unlocked.unlock()).unwrap_err();
         assert_says(&error, &["lock `unlocked`"]);
-        eventually(bound, "the hold is known to be lost", || held.is_lost());
+        eventually("the hold is known to be lost", || held.is_lost());
     });
     server.cont();
     let lost = held.unlock().unwrap_err();
@@ -334,7 +334,7 @@ fn a_connection_that_is_cut_loses_nothing() {
                 let channels = ["PUBSUB", "CHANNELS", "redisson_lock__channel:{orders}*"];
                 !is_by_lock || server.query::<Vec<String>>(&channels).len() == 1
             };
-            eventually(BOUND, "the waiter waits", || {
+            eventually("the waiter waits", || {
                 let is_queued = || first.inspect().is_ok_and(|state| state.queue.len() == 1);
                 hears() && (kind == LockKind::Plain || is_queued())
             });
@@ -342,9 +342,9 @@ fn a_connection_that_is_cut_loses_nothing() {
             let seen = first.inspect().or_else(|_| first.inspect()).unwrap();
             assert_eq!(seen.holder().unwrap().token, Some(token));
             assert!(!guard.is_lost());
-            eventually(BOUND, "the hold can be renewed", || guard.renew().is_ok());
-            eventually(BOUND, "the connections are back, and cut again", cut);
-            eventually(BOUND, "the waiter hears again", hears);
+            eventually("the hold can be renewed", || guard.renew().is_ok());
+            eventually("the connections are back, and cut again", cut);
+            eventually("the waiter hears again", hears);
             guard.unlock().unwrap();
             assert!(waiter.join().unwrap() > token);
         });
@@ -366,7 +366,7 @@ fn reconnects_and_gaps_are_counted() {
     assert_eq!(client.stats().gaps, 0);
     let cut: i64 = server.query(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     assert_eq!(cut, 1);
-    eventually(BOUND, "the subscription is back", || client.stats().gaps == 1);
+    eventually("the subscription is back", || client.stats().gaps == 1);
     assert_eq!(client.stats().reconnects, made_anew + 1);
     drop((lock, client));
     wait_until_no_residue(&server);

@@ -48,7 +48,7 @@ fn hand_overs(
     thread::scope(|scope| {
         cycle(first, kind, name, || {
             scope.spawn(move || cycles(second, rounds));
-            eventually(BOUND, "the other one waits", || second.waiting().len() == 1);
+            eventually("the other one waits", || second.waiting().len() == 1);
             meanwhile();
         });
         cycles(first, rounds - 1);

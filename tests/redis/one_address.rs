@@ -37,7 +37,7 @@ fn survives(url: &str, pair: &Pair, fail_over: impl FnOnce()) {
         let lock = client.fair_lock("lock:b").unwrap().to_async();
         runtime.spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
     });
-    eventually(BOUND, "the tasks wait", || waiter.waiting().len() + other.waiting().len() == 7);
+    eventually("the tasks wait", || waiter.waiting().len() + other.waiting().len() == 7);
 
     fail_over();
 
@@ -46,7 +46,7 @@ fn survives(url: &str, pair: &Pair, fail_over: impl FnOnce()) {
         guard.check().unwrap();
     }
     let channel = format!("fairlock:{}", waiter.id());
-    eventually(BOUND, "a waiter listens at the new master", || {
+    eventually("a waiter listens at the new master", || {
         pair.second.query::<(String, i64)>(&["PUBSUB", "NUMSUB", &channel]).1 == 1
     });
     let token = guard.token();
@@ -61,7 +61,7 @@ fn survives(url: &str, pair: &Pair, fail_over: impl FnOnce()) {
         assert_eq!((stats.lost, stats.failed_waits.count), (0, 0), "{stats:?}");
     }
     drop((holder, waiter, other));
-    eventually(BOUND, "nothing leads to the old master", || connections(&pair.first) == 0);
+    eventually("nothing leads to the old master", || connections(&pair.first) == 0);
     assert_no_residue(&pair.second, &[]);
 }
 
@@ -132,7 +132,7 @@ fn durable_holds_are_reclaimed_through_a_proxy() {
     let token = guard.token();
     guard.unlock().unwrap();
     in_turn(waiting, token);
-    eventually(BOUND, "nothing leads to the old master", || connections(&pair.first) == 0);
+    eventually("nothing leads to the old master", || connections(&pair.first) == 0);
 }
 
 /// Set in the second process, whose names this file has.

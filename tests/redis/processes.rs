@@ -9,7 +9,6 @@ use fairlock_tests::turns::{Habits, Store, Turns};
 use fairlock_tests::{CleanServer, Monitor, RedisServer, Worker, eventually};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
-const SOON: Duration = Duration::from_secs(10);
 
 fn lock(server: &RedisServer, name: &str) -> Lock {
     let backend = RedisBackend::builder(&server.url()).discipline(Discipline::Redisson).connect().unwrap();
@@ -62,7 +61,7 @@ fn a_killed_waiter_delays_others_by_redissons_rule() {
     let mut dead = Worker::start(PROGRAM, &["hold", "redisson", &server.url(), "waiter", "30000"]);
     dead.go();
     let queue = || server.query::<Vec<String>>(&["LRANGE", queue, "0", "-1"]);
-    eventually(SOON, "the dead waiter is in the queue", || queue().len() == 1);
+    eventually("the dead waiter is in the queue", || queue().len() == 1);
     let owner = queue().remove(0);
     let alive = lock(&server, "waiter").request().unwrap();
     dead.kill();

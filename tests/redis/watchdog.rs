@@ -28,7 +28,7 @@ fn a_server_that_is_gone_costs_one_line_and_little_work() {
     let request = waiter.fair_lock("gone").unwrap().request().unwrap();
     server.kill();
     let (before, started) = (processor_time(), Instant::now());
-    eventually(SOON, "the outage has been noticed", || !log_lines("fairlock::watchdog").is_empty());
+    eventually("the outage has been noticed", || !log_lines("fairlock::watchdog").is_empty());
     while started.elapsed() < OUTAGE {
         std::thread::sleep(Duration::from_millis(50)); // the silence under test
     }
@@ -60,8 +60,8 @@ fn a_server_that_refuses_writes_is_asked_a_few_times_a_second() {
     server.query::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     // After a gap in its wake-ups the client renews everything, even the hold, which would be due in ten seconds.
     server.query::<u32>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-    eventually(SOON, "the gap has been noticed", || client.stats().gaps > 0);
-    eventually(SOON, "the outage has been noticed", || !log_lines("fairlock::watchdog").is_empty());
+    eventually("the gap has been noticed", || client.stats().gaps > 0);
+    eventually("the outage has been noticed", || !log_lines("fairlock::watchdog").is_empty());
     let (before, started) = (scripts_run(&server), Instant::now());
     while started.elapsed() < OUTAGE {
         std::thread::sleep(Duration::from_millis(50)); // the silence under test
@@ -72,7 +72,7 @@ fn a_server_that_refuses_writes_is_asked_a_few_times_a_second() {
     assert_eq!(log_lines("fairlock::watchdog").len(), 1);
 
     server.query::<()>(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    eventually(SOON, "the end of the outage is logged", || log_lines("fairlock::watchdog").len() == 2);
+    eventually("the end of the outage is logged", || log_lines("fairlock::watchdog").len() == 2);
     let lines = log_lines("fairlock::watchdog");
     assert!(lines[1].contains("it affected 1 hold and 20 waiters"), "{lines:?}");
     assert!(!guard.is_lost());
@@ -100,7 +100,7 @@ fn a_request_whose_connection_was_cut_has_its_turn() {
         assert!(killed > 0);
         let mut request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
         if is_held {
-            eventually(SOON, "the request has a place", || request.rank() == Some(0));
+            eventually("the request has a place", || request.rank() == Some(0));
             other.unlock().unwrap();
         }
         request.decided().recv_timeout(SOON).expect("the client asks again");

@@ -2,13 +2,9 @@
 
 use std::fmt::Debug;
 use std::thread;
-use std::time::Duration;
 
 use crate::eventually::eventually;
 use crate::log_lines::{keep_log_lines, log_lines};
-
-/// For a server that is soon there, on a busy machine.
-const BOUND: Duration = Duration::from_secs(15);
 
 /// Calls `connect`, and once its first attempt has failed `then`, which makes the server ready. Panics unless it connects after that.
 #[track_caller]
@@ -16,7 +12,7 @@ pub fn connects_after<E: Debug + Send>(connect: impl FnOnce() -> Result<(), E> +
     keep_log_lines(log::LevelFilter::Warn);
     thread::scope(|scope| {
         let connecting = scope.spawn(connect);
-        eventually(BOUND, "an attempt has failed", || {
+        eventually("an attempt has failed", || {
             assert!(!connecting.is_finished(), "it was not tried again");
             !log_lines("not connected yet, trying again").is_empty()
         });

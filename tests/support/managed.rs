@@ -39,7 +39,7 @@ impl Managed {
         server.query::<()>(&["QCONFIG", "SET", "cluster-announce-ip", "127.0.0.1"]);
         server.query::<()>(&["QCONFIG", "SET", "cluster-announce-port", &tls.port().to_string()]);
         server.query::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
-        crate::eventually(std::time::Duration::from_secs(20), "the cluster is up", || {
+        crate::eventually("the cluster is up", || {
             server.query::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
         });
         managed.tls = Some((tls, files));

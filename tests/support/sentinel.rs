@@ -1,6 +1,6 @@
 //! A master with a replica and the sentinels that watch them: real processes that replace a master quickly.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::eventually::eventually;
 use crate::redis_server::{RedisServer, RedisServerBuilder};
@@ -8,8 +8,6 @@ use crate::tls::Certificates;
 
 /// The sentinels' name for the master.
 pub const MASTER: &str = "mymaster";
-/// Far longer than a start or a fail-over takes on a busy machine.
-const BOUND: Duration = Duration::from_secs(30);
 
 /// The settings of a set of [`Sentinels`].
 #[derive(Clone, Debug, Default)]
@@ -137,7 +135,7 @@ impl Sentinels {
     /// Waits until the sentinels have made `server` the master, and returns when that was seen.
     #[track_caller]
     pub fn wait_for_master(&self, server: &RedisServer) -> Instant {
-        eventually(BOUND, "the sentinels name another master", || {
+        eventually("the sentinels name another master", || {
             self.master().is_some_and(|master| master.port() == server.port())
         });
         Instant::now()
@@ -154,7 +152,7 @@ impl Sentinels {
         let [master, replica] = &self.servers[..] else { panic!("there are two servers") };
         self.wait_until_replicated(master, replica);
         for sentinel in &self.sentinels {
-            eventually(BOUND, "each sentinel knows the others and the replica", || {
+            eventually("each sentinel knows the others and the replica", || {
                 let details: Vec<String> = sentinel.query(&["SENTINEL", "master", MASTER]);
                 let of = |name: &str| {
                     let at = details.iter().position(|word| word == name)?;
@@ -165,7 +163,7 @@ impl Sentinels {
         }
         // A replica is promoted only after it has reported its link as up.
         for sentinel in &self.sentinels {
-            eventually(BOUND, "each sentinel has seen the replica's link", || {
+            eventually("each sentinel has seen the replica's link", || {
                 let replicas: Vec<Vec<String>> = sentinel.query(&["SENTINEL", "replicas", MASTER]);
                 let words = replicas.first().cloned().unwrap_or_default();
                 words.windows(2).any(|pair| pair[0] == "master-link-status" && pair[1] == "ok")
@@ -177,7 +175,7 @@ impl Sentinels {
 /// Waits until a replica has everything that the master has written.
 #[track_caller]
 pub(crate) fn wait_until_replicated(master: &RedisServer, replica: &RedisServer) {
-    eventually(BOUND, "the replica has what the master has", || {
+    eventually("the replica has what the master has", || {
         field(replica, "master_link_status") == "up"
             && field(replica, "slave_repl_offset") == field(master, "master_repl_offset")
     });

@@ -14,7 +14,7 @@ pub fn queue(server: &RedisServer, name: &str) -> Vec<String> {
 /// Waits until the queue has `n` members.
 #[track_caller]
 pub fn until_in_queue(server: &RedisServer, name: &str, n: usize) {
-    eventually(Duration::from_secs(10), "the queue has its length", || queue(server, name).len() == n);
+    eventually("the queue has its length", || queue(server, name).len() == n);
 }
 
 /// Puts places of a client that is dead into the queue, ahead of all others: of its owners with these numbers, as `acquire` writes them.

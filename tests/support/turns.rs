@@ -8,7 +8,6 @@ use crate::history::{Event, Recorder, Replayed, Rules, Violations, now_ns, parse
 use crate::oracle::{check_all, count};
 use crate::{PostgresServer, RedisServer, WorkDir, Worker, eventually};
 
-const SOON: Duration = Duration::from_secs(60);
 /// How late a timed event may be, with sixteen processes on a busy machine with two cores.
 pub const SLACK: Duration = Duration::from_secs(5);
 /// The outage limit of the workers.
@@ -133,7 +132,7 @@ impl<'a, S: Store> Turns<'a, S> {
     /// Waits until so many more turns were taken.
     pub fn until_more(&self, turns: u64) {
         let until = self.store.counter() + usize::try_from(turns).expect("few");
-        eventually(SOON, "the workers go on", || self.store.counter() >= until);
+        eventually("the workers go on", || self.store.counter() >= until);
     }
 
     /// Kills a worker. It held its lock until now, or until its last event: where the system tells that a process has ended, the next

@@ -35,7 +35,7 @@ impl Waiter {
             told.recv_timeout(BOUND).unwrap();
             guard.unlock().unwrap();
         });
-        eventually(BOUND, "the waiter stands in the queue", || lock.inspect().unwrap().queue_length > before);
+        eventually("the waiter stands in the queue", || lock.inspect().unwrap().queue_length > before);
         Waiter { client, got, go, thread }
     }
 

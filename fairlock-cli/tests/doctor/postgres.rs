@@ -1,14 +1,10 @@
 //! `doctor` on PostgreSQL.
 
-use std::time::Duration;
 
 use fairlock_tests::{PgBouncer, PostgresServer, eventually};
 
 use crate::support::says;
 use crate::{approve, assert_found, judge, look};
-
-/// Longer than the age from which on a snapshot is old.
-const SOON: Duration = Duration::from_secs(30);
 
 /// With the one setting of the tests' servers that is unsafe put right.
 fn server() -> PostgresServer {
@@ -57,7 +53,7 @@ fn what_makes_hand_offs_slow_is_found() {
     let mut con = server.con_to("t1");
     con.batch_execute("begin isolation level repeatable read; select 1").unwrap();
     let found = || look(&locks, &[]).1.into_iter().find(|finding| finding[0] == "snapshots").unwrap();
-    eventually(SOON, "it is old", || found()[1] == "note");
+    eventually("it is old", || found()[1] == "note");
     let [_, _, what] = found();
     for part in ["(idle in transaction) has kept a snapshot", "end it (select pg_terminate_backend("] {
         assert!(what.contains(part), "{what}");
@@ -76,7 +72,7 @@ fn what_makes_hand_offs_slow_is_found() {
         "rollback; create index on fairlock.lock (rev); insert into fairlock.lock (name) values ('x')";
     con.batch_execute(&format!("{hot_row}; {updates}")).unwrap();
     let hot = || look(&locks, &[]).1.into_iter().find(|finding| finding[0] == "rows").unwrap();
-    eventually(SOON, "it has counted the updates", || hot()[1] == "note");
+    eventually("it has counted the updates", || hot()[1] == "note");
     let findings = look(&locks, &[]).1;
     assert_found(&findings, "rows", "note", "drop indexes beside the key");
     assert_found(&findings, "listeners", "note", "51 sessions listen in this database");
@@ -88,7 +84,7 @@ fn what_makes_hand_offs_slow_is_found() {
     server.con_to("t2").batch_execute("alter table fairlock.lock set (autovacuum_enabled = off)").unwrap();
     // The session above may still be ending, and the server's own may be at work: they count.
     let mut findings = Vec::new();
-    eventually(SOON, "only the doctor is connected", || {
+    eventually("only the doctor is connected", || {
         findings = approve(&other);
         findings.iter().any(|[_, verdict, what]| verdict == "note" && what.starts_with("4 are left"))
     });
@@ -183,7 +179,7 @@ fn what_a_crash_or_a_fail_over_forgets_is_told() {
         let said = look(&server.url(), &[]).1.into_iter().find(|finding| finding[0] == "commits").unwrap();
         format!("{}: {}", said[1], said[2])
     };
-    eventually(SOON, "the standby is seen", || commits().contains("synchronous_commit is local"));
+    eventually("the standby is seen", || commits().contains("synchronous_commit is local"));
     for (setting, words) in [
         ("synchronous_commit = on", "good: synchronous_commit is on; 1 of 1 standbys are synchronous"),
         ("synchronous_commit = off", "note: synchronous_commit is off: a crash"),

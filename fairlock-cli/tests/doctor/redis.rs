@@ -6,7 +6,7 @@ use fairlock_tests::cluster::{Cluster, Replicas};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Managed, Proxy, RedisServer, Sentinels, assert_no_residue, eventually};
 
-use crate::support::{self, Running, SOON, fairlock, says, text, words};
+use crate::support::{self, Running, fairlock, says, text, words};
 use crate::{assert_found, judge, look, of};
 
 /// The rights in README.md for discipline `HandOff`, for all names, and those that doctor needs to check them.
@@ -114,7 +114,7 @@ fn a_check_leaves_no_key_and_if_it_is_killed_none_for_ever() {
     proxy.set(Traffic::Replies, Rule::Delay(Duration::from_millis(50)));
     let mut killed = Running::start(fairlock(&proxy.url(), &["doctor"]));
     let keys = || server.query::<Vec<String>>(&["KEYS", "*"]);
-    eventually(SOON, "it is at its trial", || !keys().is_empty());
+    eventually("it is at its trial", || !keys().is_empty());
     killed.0.kill().unwrap();
     for key in keys() {
         let left: i64 = server.query(&["PTTL", &key]);
@@ -264,9 +264,7 @@ fn what_a_quorum_lacks_is_named() {
     let all = "user worker on >canary ~* &* +@all";
     let servers = Sentinels::builder().steady().server_acl(all).sentinel_acl(all).start();
     // Only once they have been up for longer than the trust.
-    eventually(Duration::from_secs(60), "the sentinels count", || {
-        says(&servers.url(), "doctor --durable").status.code() == Some(0)
-    });
+    eventually("the sentinels count", || says(&servers.url(), "doctor --durable").status.code() == Some(0));
     let findings = judge(&servers.url(), quorum, 0, &[]);
     assert_found(
         &findings,

@@ -6,7 +6,7 @@ use crate::support::{Host, Said, lock, process_in, says, script, starts, wait_fo
 
 /// Waits until the sentinels have been up for as long as the trust asks.
 fn until_they_count(servers: &Sentinels, durable: &str) {
-    eventually(std::time::Duration::from_secs(60), "the sentinels count", || {
+    eventually("the sentinels count", || {
         says(&servers.url(), &format!("doctor {durable}")).status.code() == Some(0)
     });
 }

@@ -77,7 +77,7 @@ fn other_commands_end_by_a_signal_as_well() {
     let mut watch = Running::start(command);
     let first = look_until(SOON, || children_of(watch.0.id()).first().copied()).expect("it runs");
     let is_connected = || host.server.query::<String>(&["CLIENT", "LIST"]).lines().count() > 1;
-    eventually(SOON, "it looks at the lock", is_connected);
+    eventually("it looks at the lock", is_connected);
     send("TERM", first);
     watch.output().gave(143);
 }
@@ -111,7 +111,7 @@ fn orphans_are_collected_while_it_waits() {
     let first = children_of(waiter.0.id())[0];
     assert_eq!(children_of(first).len(), 6, "five orphans, and the minder");
     host.makes("go");
-    eventually(SOON, "the orphans are gone", || children_of(first).len() == 1);
+    eventually("the orphans are gone", || children_of(first).len() == 1);
     assert!(!children_of(first).iter().any(is_zombie));
     guard.unlock().unwrap();
     waiter.output().is(7, "", "");
@@ -139,7 +139,7 @@ fn a_minder_that_was_collected_gets_no_signal() {
         let call = read_to_string(format!("/proc/{first}/syscall")).unwrap_or_default();
         call.split(' ').nth(1).is_some_and(|process| process.starts_with("0xffffffff"))
     };
-    eventually(SOON, "it collects any child", collects);
+    eventually("it collects any child", collects);
     send("KILL", minder);
     holder.output().failed(123, &["; the program was ended"]);
     let calls = read_to_string(calls).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock::Holder;
 use fairlock_tests::eventually;
 
-use crate::support::{Host, SOON, wait_until_dead};
+use crate::support::{Host, wait_until_dead};
 
 /// The holder, if nobody works under the lock any more.
 fn kept(host: &Host) -> Option<Holder> {
@@ -40,7 +40,7 @@ fn when_fairlock_is_killed_the_lock_stays_taken_all_the_same() {
     let (mut dead, program) = host.holds("x --at-least 10m", "pid", "sleep 1000");
     dead.0.kill().unwrap();
     wait_until_dead(program);
-    eventually(SOON, "the minder has the server keep it", || kept(&host).is_some());
+    eventually("the minder has the server keep it", || kept(&host).is_some());
     assert!(kept(&host).unwrap().lease_left.unwrap() > Duration::from_secs(500));
     assert!(host.lock("x").force_unlock().unwrap());
 }

@@ -32,7 +32,7 @@ fn a_killed_waiter_is_passed_over_and_its_program_never_runs() {
     dead.0.kill().unwrap();
     dead.0.wait().unwrap();
     let channels = || host.server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "fairlock:*"]).len();
-    eventually(SOON, "its connection is gone", || channels() == 2);
+    eventually("its connection is gone", || channels() == 2);
     guard.unlock().unwrap();
     let handed = Instant::now();
     let guard = behind.wait().unwrap();
@@ -68,7 +68,7 @@ fn a_waiter_that_missed_its_turn_waits_for_the_next() {
     stop(&waiter.0);
     guard.unlock().unwrap();
     assert!(ours.is_locked().unwrap(), "it was handed over");
-    eventually(SOON, "the turn is over", || !ours.is_locked().unwrap());
+    eventually("the turn is over", || !ours.is_locked().unwrap());
     cont(&waiter.0);
     waiter.output().is(0, "turn\n", "");
 }
@@ -119,7 +119,7 @@ fn a_durable_holders_minder_gives_back_by_a_quorum() {
     let (servers, dir) = (Sentinels::builder().steady().start(), WorkDir::new());
     let (url, durable) = (servers.url(), "--durable=trust=20s");
     // The sentinels count once they have been up for longer than the trust.
-    eventually(Duration::from_secs(60), "the life has begun", || {
+    eventually("the life has begun", || {
         says(&url, &format!("doctor {durable} --begin-life --yes")).status.code() == Some(0)
     });
     let pid = dir.file("pid");
@@ -234,7 +234,7 @@ fn a_minder_that_stood_still_kills_before_the_lease_ends() {
     let waiting = ours.request().unwrap();
     stop(&holder.0);
     send("STOP", minder);
-    eventually(SOON, "less than the grace is left", || {
+    eventually("less than the grace is left", || {
         ours.inspect().unwrap().holder().unwrap().lease_left.unwrap() < Duration::from_millis(700)
     });
     send("CONT", minder);
@@ -257,7 +257,7 @@ fn a_process_that_cannot_be_killed_has_the_lock_to_the_end() {
     let mut holder = Running::start(command);
     let process = process_in(&pid);
     let owner = || std::fs::metadata(format!("/proc/{process}")).unwrap().uid();
-    eventually(SOON, "it is another user's", || owner() != 0);
+    eventually("it is another user's", || owner() != 0);
     holder.0.kill().unwrap();
     let killed = Instant::now();
     let guard = host.lock("x").try_lock_for(SOON).unwrap().guard().expect("its lease ends");

@@ -10,7 +10,7 @@ use fairlock_tests::haproxy::Sessions;
 use fairlock_tests::{HaProxy, Pair, RedisServer, WorkDir, eventually};
 
 use crate::support::{
-    Host, Running, SOON, arguments, fairlock, lock, process_in, script, starts, wait_for_queue,
+    Host, Running, arguments, fairlock, lock, process_in, script, starts, wait_for_queue,
     wait_until_dead, words,
 };
 
@@ -37,7 +37,7 @@ fn a_server_that_goes_on_refusing_ends_the_wait() {
     let master = RedisServer::start();
     let of_master = format!("127.0.0.1 {}", master.port());
     let replica = RedisServer::builder().arg("replicaof", &of_master).start();
-    eventually(SOON, "the replica has its master's data", || {
+    eventually("the replica has its master's data", || {
         replica.query::<String>(&["INFO", "replication"]).contains("master_link_status:up")
     });
     let full = Host::new();
@@ -72,7 +72,7 @@ fn not_connected(dir: &WorkDir, url: &str, options: &str) -> Running {
     let log = dir.file("log");
     let mut command = fairlock(url, &arguments(&[&["-v"], &*words(options)].concat(), "exit 7"));
     let started = command.stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn();
-    eventually(SOON, "an attempt has failed", || {
+    eventually("an attempt has failed", || {
         std::fs::read_to_string(&log).unwrap().contains("not connected yet: the server is unavailable: ")
     });
     Running(started.unwrap())
@@ -122,7 +122,7 @@ fn a_server_that_loads_its_data_gives_122() {
     server.query::<()>(&["EVAL", "for i = 1, 6000 do redis.call('SET', 'filler' .. i, i) end", "0"]);
     std::thread::scope(|scope| {
         let restart = scope.spawn(|| server.restart());
-        eventually(SOON, "it is loading", || {
+        eventually("it is loading", || {
             let said = starts(&server.url(), "x --wait 100ms", "true").output();
             said.status.code() == Some(122) && said.err.contains("still loading its data (LOADING")
         });
@@ -197,7 +197,7 @@ fn a_signal_ends_a_command_whose_only_attempt_is_under_way() {
     let host = Host::new();
     host.server.query::<()>(&["CLIENT", "PAUSE", "60000", "WRITE"]);
     let mut tries = host.starts("-n x", "echo no");
-    eventually(SOON, "it waits for an answer", || {
+    eventually("it waits for an answer", || {
         host.server.query::<String>(&["CLIENT", "LIST"]).lines().any(|line| line.contains(" flags=b "))
     });
     tries.signal("INT");

@@ -63,7 +63,7 @@ fn ls_keeps_a_screen_and_goes_on_after_an_outage() {
     host.server.cont();
     typed.wait_for_line("it goes on", str::is_empty);
     drop((waiter, holds));
-    eventually(SOON, "the end is shown", || typed.screen()[0].starts_with("locks: 0"));
+    eventually("the end is shown", || typed.screen()[0].starts_with("locks: 0"));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_screen_ends_though_its_terminal_takes_nothing() {
     let mut typed = Typed::start(&host.url(), &["ls", "--watch=100ms"]);
     typed.wait_for_line("it is there", |line| line.starts_with("locks: 0"));
     typed.type_in("\u{13}");
-    eventually(SOON, "it draws no more", || {
+    eventually("it draws no more", || {
         let before = typed.shown();
         std::thread::sleep(std::time::Duration::from_millis(400));
         before == typed.shown()
@@ -125,14 +125,14 @@ fn a_screen_that_was_stopped_ends_in_the_background() {
     shell.wait_for("Stopped");
     assert!(shell.shown().contains(BACK) && shell.echoes());
     shell.type_in("fg\n");
-    eventually(SOON, "it is drawn again", || times("\u{1b}[?1049h") == 2);
+    eventually("it is drawn again", || times("\u{1b}[?1049h") == 2);
 
     send("STOP", process);
-    eventually(SOON, "the shell goes on", || times("Stopped") == 2);
+    eventually("the shell goes on", || times("Stopped") == 2);
     shell.type_in("bg\n");
-    eventually(SOON, "the command goes on", || !is_stopped(process));
+    eventually("the command goes on", || !is_stopped(process));
     send("TERM", process);
-    eventually(SOON, "it ends", || !is_alive(process));
+    eventually("it ends", || !is_alive(process));
     shell.type_in("echo still$((1 + 1))\n");
     shell.wait_for("still2");
     shell.ends_with("code:0");

@@ -99,7 +99,7 @@ fn a_command_that_ends_in_a_queue_gives_back_its_locks() {
     killed.0.kill().unwrap();
     std::thread::sleep(Duration::from_millis(900)); // three attempts of the minder
     host.server.cont();
-    eventually(SOON, "its minder has given it back", || !host.lock("a").is_locked().unwrap());
+    eventually("its minder has given it back", || !host.lock("a").is_locked().unwrap());
     guard.unlock().unwrap();
     host.lock("b").lock().unwrap().unlock().unwrap(); // its place is passed over
     host.server.query::<()>(&["FLUSHALL"]);
@@ -167,6 +167,6 @@ fn max_hold_counts_from_the_first_grant() {
     let guard = host.lock("b").lock().unwrap();
     let mut waits = between(&host, "--max-hold 3s --kill-after 200ms");
     waits.output().gave(123).with(&["; the program was not started"]);
-    eventually(SOON, "its time is over", || !host.lock("a").is_locked().unwrap());
+    eventually("its time is over", || !host.lock("a").is_locked().unwrap());
     guard.unlock().unwrap();
 }

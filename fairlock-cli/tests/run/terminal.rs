@@ -57,7 +57,7 @@ impl Typed {
 
     #[track_caller]
     pub(super) fn wait_for(&self, what: &str) {
-        eventually(SOON, what, || self.shown().contains(what));
+        eventually(what, || self.shown().contains(what));
     }
 
     pub(super) fn type_in(&self, keys: &str) {
@@ -227,10 +227,10 @@ pub(super) fn is_stopped(process: u32) -> bool {
 fn stop_and_go_on(host: &Host, shell: &Typed, program: u32) {
     shell.type_in(STOP);
     shell.wait_for("Stopped");
-    eventually(SOON, "the program has stopped", || is_stopped(program));
+    eventually("the program has stopped", || is_stopped(program));
     assert!(host.lock("x").try_lock().unwrap().guard().is_none(), "it is still held");
     shell.type_in("fg\n");
-    eventually(SOON, "the program goes on", || !is_stopped(program));
+    eventually("the program goes on", || !is_stopped(program));
 }
 
 /// A program that was stopped at the keyboard goes on in the foreground.
@@ -259,7 +259,7 @@ fn a_program_stopped_by_hand_is_continued_by_hand() {
     let mut typed = Typed::start(&host.url(), &arguments(&["x"], &script(&pid, &host.until("go"))));
     let process = process_in(&pid);
     send("STOP", process);
-    eventually(SOON, "the program has stopped", || is_stopped(process));
+    eventually("the program has stopped", || is_stopped(process));
     std::thread::sleep(std::time::Duration::from_millis(200));
     assert!(is_stopped(process) && !is_stopped(typed.child.id()));
     send("CONT", process);
@@ -304,11 +304,11 @@ fn a_program_in_the_background_does_not_take_the_keyboard() {
     let mut shell = Typed::shell(&host.url());
     shell.type_in(&format!("$F run x -- sh -c '{}' &\n", script(&pid, "read word; echo got:$word")));
     let process = process_in(&pid);
-    eventually(SOON, "it asks for the keyboard", || is_stopped(process));
+    eventually("it asks for the keyboard", || is_stopped(process));
     shell.type_in("echo still$((1 + 1))\n");
     shell.wait_for("still2");
     shell.type_in("fg\n");
-    eventually(SOON, "the program goes on", || !is_stopped(process));
+    eventually("the program goes on", || !is_stopped(process));
     shell.type_in("word\n");
     shell.wait_for("got:word");
     shell.ends_with("code:0");
@@ -330,9 +330,9 @@ fn the_keyboard_is_not_taken_back_from_a_shell() {
     send("STOP", fairlock);
     shell.wait_for("Stopped");
     std::fs::write(go, "").unwrap();
-    eventually(SOON, "the program has ended", || !is_alive(process));
+    eventually("the program has ended", || !is_alive(process));
     send("CONT", fairlock);
-    eventually(SOON, "so has fairlock", || !is_alive(fairlock));
+    eventually("so has fairlock", || !is_alive(fairlock));
     shell.type_in("echo still$((1 + 1))\n");
     shell.wait_for("still2");
     shell.ends_with("code:0");

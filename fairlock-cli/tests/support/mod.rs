@@ -278,7 +278,7 @@ pub(crate) fn is_alive(process: u32) -> bool {
 
 #[track_caller]
 pub(crate) fn wait_until_dead(process: u32) {
-    eventually(SOON, "the process has ended", || !is_alive(process));
+    eventually("the process has ended", || !is_alive(process));
 }
 
 /// The same lock for this process.
@@ -289,7 +289,7 @@ pub(crate) fn lock(server: &RedisServer, name: &str) -> Lock {
 
 #[track_caller]
 pub(crate) fn wait_for_queue(lock: &Lock, waiting: u64) {
-    eventually(SOON, "they are in the queue", || lock.inspect().unwrap().queue_length == waiting);
+    eventually("they are in the queue", || lock.inspect().unwrap().queue_length == waiting);
 }
 
 pub(crate) fn arguments<'a>(run: &[&'a str], script: &'a str) -> Vec<&'a str> {

@@ -194,13 +194,13 @@ impl Deployment {
     fn wait_until_complete(&self) {
         let master = self.master().expect("the sentinels name a master");
         for (number, replica) in self.servers.iter().enumerate().filter(|(number, _)| *number != master) {
-            eventually(BOUND, &format!("replica {number} follows server {master}"), || {
+            eventually(&format!("replica {number} follows server {master}"), || {
                 replica.replication("master_link_status") == "up"
                     && replica.replication("master_port") == self.servers[master].gate_port()
             });
         }
         for sentinel in &self.sentinels {
-            eventually(BOUND, "each sentinel knows the other two and two replicas that are ready", || {
+            eventually("each sentinel knows the other two and two replicas that are ready", || {
                 let details: Vec<String> = sentinel.server.query(&["SENTINEL", "master", MASTER]);
                 let replicas: Vec<Vec<String>> = sentinel.server.query(&["SENTINEL", "replicas", MASTER]);
                 let ready = |replica: &Vec<String>| {
@@ -218,7 +218,7 @@ impl Deployment {
     /// Waits until every sentinel knows that this replica goes first in an election; no longer if server 0 was replaced meanwhile.
     pub(crate) fn wait_until_preferred(&self, replica: u8) {
         let port = self.servers[usize::from(replica)].gate_port();
-        eventually(BOUND, "every sentinel knows the replica's priority", || {
+        eventually("every sentinel knows the replica's priority", || {
             self.sentinels.iter().all(|sentinel| {
                 let replicas: Vec<Vec<String>> = sentinel.server.query(&["SENTINEL", "replicas", MASTER]);
                 replicas.iter().any(|replica| {
@@ -274,7 +274,7 @@ impl Deployment {
     #[track_caller]
     pub(crate) fn wait_for_other_than(&self, old: usize) -> usize {
         let mut new = None;
-        eventually(BOUND, &format!("another server than {old} is in charge"), || {
+        eventually(&format!("another server than {old} is in charge"), || {
             new = self.master().filter(|master| *master != old);
             new.is_some()
         });
@@ -288,7 +288,7 @@ impl Deployment {
         let [_, _, probe] = self.locks();
         // In the same hash slot.
         let name = format!("{{{probe}}}:mark");
-        eventually(BOUND, "the replicas have what the master has", || {
+        eventually("the replicas have what the master has", || {
             let mut con = self.servers[master].server.con();
             // WAIT counts from the last write of this connection, which therefore makes one.
             let write = redis::cmd("SET").arg(&name).arg(1).arg("PX").arg(1000).exec(&mut con);
@@ -315,19 +315,19 @@ impl Deployment {
             member.server.query::<()>(&["CLUSTER", "ADDSLOTSRANGE", &third(number), &last]);
         }
         let all_know = |what: &str, field: &str, value: &str| {
-            eventually(BOUND, what, || servers.iter().all(|member| cluster_info(member, field) == value));
+            eventually(what, || servers.iter().all(|member| cluster_info(member, field) == value));
         };
         all_know("every node knows the others", "cluster_known_nodes", "6");
         for (primary, replica) in servers[..3].iter().zip(&servers[3..]) {
             let id: String = primary.server.query(&["CLUSTER", "MYID"]);
-            eventually(BOUND, "the replica has heard of its primary", || {
+            eventually("the replica has heard of its primary", || {
                 replica.server.try_query::<()>(&["CLUSTER", "REPLICATE", &id]).is_ok()
             });
-            eventually(BOUND, "the replica follows", || replica.replication("master_link_status") == "up");
+            eventually("the replica follows", || replica.replication("master_link_status") == "up");
         }
         all_know("every node knows the owner of each slot", "cluster_slots_assigned", "16384");
         all_know("every node is ok", "cluster_state", "ok");
-        eventually(BOUND, "every node is linked to all others and knows each replica", || {
+        eventually("every node is linked to all others and knows each replica", || {
             servers.iter().all(|member| {
                 let nodes: String = member.server.query(&["CLUSTER", "NODES"]);
                 let linked = |line: &str| line.contains(" connected") && !line.contains("handshake");

@@ -196,7 +196,7 @@ impl Fault {
         let old = &all.servers[0].server;
         let is_replaced = || all.master().is_some_and(|master| master != 0);
         // The holder asks next in a third of the lease. A later moment would leave less time for holds to overlap.
-        eventually(BOUND, "the hold was renewed just now", || {
+        eventually("the hold was renewed just now", || {
             // No answer where it is being replaced.
             let left = kept(old, lock).into_iter().find(|(member, _)| is_of(member, holder));
             let left = left.map(|(_, kept)| kept.left).unwrap_or_default();
@@ -218,7 +218,7 @@ impl Fault {
                 old.kill();
                 let replica = &all.servers[usize::from(all.replicas()[0])];
                 // The end of the link drops what the replica has received and not done.
-                eventually(BOUND, "the replica has seen the end of its master", || {
+                eventually("the replica has seen the end of its master", || {
                     replica.replication("master_link_status") == "down"
                 });
                 replica.server.query::<()>(&["CLIENT", "UNPAUSE"]);
@@ -263,7 +263,7 @@ impl Fault {
         if let Some(clock) = clock {
             let server = &all.servers[new].server;
             // The first command begins the grace.
-            eventually(BOUND, "a client has written", || {
+            eventually("a client has written", || {
                 server.try_query::<u64>(&["DBSIZE"]).is_ok_and(|keys| keys > 0)
             });
             clock.set(server);
@@ -280,7 +280,7 @@ impl Fault {
 fn forget(all: &Deployment, about: About<'_>, new: usize, sentinels: &[u8]) -> usize {
     let About { lock, holder, held, setting, .. } = about;
     let before = kept(&all.servers[0].server, lock);
-    eventually(BOUND, "X has granted the lock to others, and the holder has nothing there", || {
+    eventually("X has granted the lock to others, and the holder has nothing there", || {
         let kept = kept(&all.servers[new].server, lock);
         // A reader beside a reader would be no overlap.
         let is_new = |(member, hold): (&String, &Kept)| {
@@ -303,7 +303,7 @@ fn forget(all: &Deployment, about: About<'_>, new: usize, sentinels: &[u8]) -> u
         _ => all.network.heal(),
     }
     sentinels.iter().for_each(|number| all.sentinels[usize::from(*number)].server.restart());
-    eventually(BOUND, "Y grants the lock again", || {
+    eventually("Y grants the lock again", || {
         kept(&all.servers[0].server, lock).values().any(|hold| hold.left + JUST_NOW > setting.kept())
     });
     match sentinels {
@@ -320,7 +320,7 @@ fn promote_stale(all: &Deployment) {
     match all.kind {
         Kind::Sentinels => {
             // Refused while the sentinel does not know a replica that it can promote.
-            eventually(BOUND, "a sentinel promotes a replica", || {
+            eventually("a sentinel promotes a replica", || {
                 all.sentinels[0].server.try_query::<String>(&["SENTINEL", "FAILOVER", MASTER]).is_ok()
             });
         }

@@ -48,9 +48,7 @@ impl Pair {
         let mut con = old.con();
         let state = if is_synchronous { "sync" } else { "async" };
         let asked = "select 1 from pg_stat_replication where state = 'streaming' and sync_state = $1";
-        eventually(BOUND, "the standby streams", || {
-            con.query(asked, &[&state]).is_ok_and(|rows| rows.len() == 1)
-        });
+        eventually("the standby streams", || con.query(asked, &[&state]).is_ok_and(|rows| rows.len() == 1));
         let workers = 0..cell.held.parts().len();
         let ways = workers.clone().map(|_| [Proxy::start(old.port()), Proxy::start(new.port())]).collect();
         // The holder prefers the old primary, as some of the others do.

@@ -68,13 +68,13 @@ pub(crate) fn run(
     probing.for_each(|(_, worker)| worker.say("ask"));
     let seen = look_until(BOUND, || setting.client(&all.url(WATCH), OF_FAULTS).ok())
         .expect("the servers answer in time");
-    eventually(BOUND, "the waiters stand in the queue", || {
+    eventually("the waiters stand in the queue", || {
         held.queue_length(&seen, &lock).is_ok_and(|length| length >= 2)
     });
     if !all.inject(About { fault, lock: &lock, holder: &holder, held, setting }, clock) {
         return None;
     }
-    eventually(BOUND, "the servers grant a lock again", || {
+    eventually("the servers grant a lock again", || {
         let granted =
             setting.lock(&all.url(WATCH), OF_FAULTS, &probe).and_then(|lock| lock.try_lock_for(LEASE));
         granted.is_ok_and(|granted| granted.guard().is_some())

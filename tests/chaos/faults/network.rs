@@ -43,7 +43,7 @@ fn a_holder_in_a_black_hole_knows_its_loss_in_time() {
     assert!(matches!(error, Error::Lost(_)), "{error}");
     // The held traffic arrives after the repair, and takes nothing from the next holder.
     proxy.set_all(&Traffic::ALL, Rule::Pass);
-    eventually(SOON, "the client is back", || asked.try_lock().is_ok_and(|tried| tried.guard().is_some()));
+    eventually("the client is back", || asked.try_lock().is_ok_and(|tried| tried.guard().is_some()));
     assert!(next.renew().is_ok() && !next.is_lost());
     next.unlock().unwrap();
     until_free(&server, "hole");
@@ -110,7 +110,7 @@ fn eight_forgotten_connections_cost_no_more_than_one() {
     let lock = far.fair_lock("far").unwrap();
     let commands = || server.clients().iter().filter(|line| line.contains(" sub=0 ")).count();
     let all_open = || {
-        eventually(SOON, "eight connections are open", || {
+        eventually("eight connections are open", || {
             thread::scope(|scope| (0..16).for_each(|_| drop(scope.spawn(|| lock.inspect().unwrap()))));
             commands() == 8
         });
@@ -138,7 +138,7 @@ fn a_server_that_closes_idle_connections_is_not_noticed() {
     let lock = lock(&server.url(), "closes");
     take(&lock).unlock().unwrap();
     let commands = || server.clients().iter().filter(|line| line.contains(" sub=0 ")).count();
-    eventually(SOON, "the server has closed what was idle", || commands() == 0);
+    eventually("the server has closed what was idle", || commands() == 0);
     lock.try_lock().unwrap().guard().expect("the lock is free").unlock().unwrap();
     assert_no_residue(&server, &[]);
 }
@@ -198,10 +198,10 @@ fn a_truncated_reply_is_no_reply() {
     thread::scope(|scope| {
         let asking = scope.spawn(|| take(&lock).token().get());
         // A reply of some 60 bytes takes half a second.
-        eventually(SOON, "the command is executed", || server.query(&["EXISTS", "half"]));
+        eventually("the command is executed", || server.query(&["EXISTS", "half"]));
         proxy.cut();
         proxy.set(Traffic::Replies, Rule::Pass);
-        eventually(SOON, "the call ends", || asking.is_finished());
+        eventually("the call ends", || asking.is_finished());
         assert!(asking.join().unwrap() > 0);
     });
     until_free(&server, "half");

@@ -80,7 +80,7 @@ fn a_holder_stopped_past_its_lease_knows_its_loss() {
 fn until_it_knows_its_ticket(server: &RedisServer, lock: &str, member: &str) {
     let record = format!("fairlock_record:{{{lock}}}");
     let place = || server.query::<String>(&["HGET", &record, member]);
-    eventually(SOON, "the waiter names its ticket", || {
+    eventually("the waiter names its ticket", || {
         place().split(' ').nth(5).is_some_and(|marks| !marks.contains('n'))
     });
 }
@@ -103,9 +103,7 @@ fn a_waiter_that_was_stopped_when_its_turn_came_is_served_next() {
     guard.unlock().unwrap();
     let second = granted(second, 2 * SOON);
     signals::cont(first.child());
-    eventually(SOON, "the first is back before all others", || {
-        queue(&server, "turn").first() == Some(&member)
-    });
+    eventually("the first is back before all others", || queue(&server, "turn").first() == Some(&member));
     second.unlock().unwrap();
     first.expect("got", SOON);
     for request in [third, fourth] {
@@ -133,7 +131,7 @@ fn killed_waiters_delay_no_other_wherever_they_stood() {
     dead.push(waiter(&server, "queue", "60000"));
     dead.iter_mut().for_each(Worker::kill);
     let heard = || server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "fairlock:*"]).len();
-    eventually(SOON, "the server sees that they are gone", || heard() == 1);
+    eventually("the server sees that they are gone", || heard() == 1);
     let mut released = Instant::now();
     guard.unlock().unwrap();
     for request in live {
@@ -165,7 +163,7 @@ fn a_stopped_waiter_is_passed_over_and_gets_its_place_back() {
     let second = granted(second, SOON);
     signals::cont(still.child());
     let lock = ours.fair_lock("again").unwrap();
-    eventually(SOON, "the waiter is first again, and heard", || {
+    eventually("the waiter is first again, and heard", || {
         let first = lock.inspect().unwrap().queue.remove(0);
         queue(&server, "again").first() == Some(&member) && first.place_left > Some(Duration::ZERO)
     });
@@ -190,7 +188,7 @@ fn an_unread_grant_of_a_killed_client_ends_with_its_lease() {
     let mut dead = worker(&["look", &proxy.url(), "unread", "1500"]);
     proxy.set_all(&Traffic::INWARD, Rule::Hold);
     dead.go();
-    eventually(SOON, "the lock is granted", || server.query(&["EXISTS", "unread"]));
+    eventually("the lock is granted", || server.query(&["EXISTS", "unread"]));
     let granted_at = Instant::now();
     dead.kill();
     let guard = granted(request(&ours, "unread"), SOON);

@@ -60,7 +60,7 @@ pub(crate) fn warm_server() -> RedisServer {
     let waiting = request(&ours, "warm");
     until_in_queue(&server, "warm", 1);
     let before = scripts_run(&server);
-    eventually(SOON, "heartbeats have come", || scripts_run(&server) >= before + 2);
+    eventually("heartbeats have come", || scripts_run(&server) >= before + 2);
     drop(waiting);
     guard.unlock().unwrap();
     lock.inspect().unwrap();
@@ -72,7 +72,7 @@ pub(crate) fn warm_server() -> RedisServer {
 /// loss may come late, and the guard counts without it.
 pub(crate) fn believed_for(guard: &LockGuard, since: Instant) -> Duration {
     let mut believed = Duration::ZERO;
-    eventually(SOON, "the guard is lost", || {
+    eventually("the guard is lost", || {
         let at = since.elapsed();
         let is_lost = guard.is_lost();
         if !is_lost {
@@ -85,7 +85,7 @@ pub(crate) fn believed_for(guard: &LockGuard, since: Instant) -> Duration {
 
 /// Waits until the queue is empty and the lock is free.
 pub(crate) fn until_free(server: &RedisServer, name: &str) {
-    eventually(SOON, "all is given back", || {
+    eventually("all is given back", || {
         queue(server, name).is_empty() && !server.query::<bool>(&["EXISTS", name])
     });
 }

@@ -48,7 +48,7 @@ fn a_server_that_stands_still_delays_no_renewal_at_another_one() {
     let kept = granted(request(&at_well, "well"), SOON);
     still.stop();
     let stopped = Instant::now();
-    eventually(SOON, "the hold on the stopped server is lost", || lost.is_lost());
+    eventually("the hold on the stopped server is lost", || lost.is_lost());
     assert!(stopped.elapsed() < LEASE, "{:?}", stopped.elapsed());
     while stopped.elapsed() < LEASE * 3 {
         assert!(kept.valid_for() > LEASE / 3, "{:?}", kept.valid_for());
@@ -96,7 +96,7 @@ fn ten_thousand_holds_of_one_process_are_renewed_together() {
     let guards: Vec<OwnedGuard> =
         (0..HOLDS).map(|number| granted(request(&client, &format!("hold-{number}")), SOON)).collect();
     let expected = ["fairlock-dog", "fairlock-expiry", "fairlock-listen"];
-    eventually(SOON, "three threads", || our_threads() == expected);
+    eventually("three threads", || our_threads() == expected);
     assert!(server.clients().len() <= 3, "{:?}", server.clients());
     let held = Instant::now();
     while held.elapsed() < lease * 6 / 5 {

@@ -20,7 +20,7 @@ const ALL_WELL: &str = " failed 0 unknown 0 lost 0 polled 0 places_lost 0";
 fn assert_unused(server: &PostgresServer) {
     let in_use = "select 1 from fairlock.lock where h_ends > fairlock.micros() or dead_at > fairlock.micros() + 86520000000";
     let is_unused = || server.con().query(in_use, &[]).unwrap().is_empty();
-    eventually(Duration::from_secs(20), "no hold is left", is_unused);
+    eventually("no hold is left", is_unused);
 }
 
 /// All take their turns in order, without polling, and each turn counts. Then the same history with one wrong event is refused.

@@ -115,7 +115,7 @@ fn story(form: Form, ours: &Lock, other: &OwnedLock) {
         let theirs = with_default(tracing::subscriber::NoSubscriber::default(), || other.lock().unwrap());
         let guard = thread::scope(|scope| {
             scope.spawn(|| {
-                eventually(SOON, "it waits", || other.inspect().unwrap().queue_length == 1);
+                eventually("it waits", || other.inspect().unwrap().queue_length == 1);
                 assert_eq!(recorder.since(at), ["fairlock.wait kind=fair lock=orders*"]);
                 theirs.unlock().unwrap();
             });
@@ -123,7 +123,7 @@ fn story(form: Form, ours: &Lock, other: &OwnedLock) {
         });
         let token = guard.token();
         drop(guard);
-        eventually(SOON, "it is free", || !other.is_locked().unwrap());
+        eventually("it is free", || !other.is_locked().unwrap());
         assert_eq!(from(at), [granted(token), hold(token, "outcome=released ")]);
 
         // Without the lock.
@@ -132,13 +132,12 @@ fn story(form: Form, ours: &Lock, other: &OwnedLock) {
         assert!(form.lock_for(ours, Duration::ZERO).unwrap().is_none());
         assert!(form.lock_for(ours, MOMENT).unwrap().is_none());
         form.ask_and_drop(ours);
-        let nobody_waits =
-            || eventually(SOON, "no request is left", || other.inspect().unwrap().queue_length == 0);
+        let nobody_waits = || eventually("no request is left", || other.inspect().unwrap().queue_length == 0);
         nobody_waits(); // the cancel would take that request for the next one
         let cancel = Cancel::new();
         thread::scope(|scope| {
             scope.spawn(|| {
-                eventually(SOON, "it waits", || other.inspect().unwrap().queue_length == 1);
+                eventually("it waits", || other.inspect().unwrap().queue_length == 1);
                 cancel.cancel();
             });
             assert!(form.lock(&ours.cancelled_by(&cancel)).is_err());
@@ -159,7 +158,7 @@ fn story(form: Form, ours: &Lock, other: &OwnedLock) {
         let guard = form.lock(ours).unwrap();
         let token = guard.token();
         assert!(other.force_unlock().unwrap());
-        eventually(SOON, "it is lost", || guard.is_lost());
+        eventually("it is lost", || guard.is_lost());
         assert_eq!(from(at), [granted(token), hold(token, "") + "*"], "the program works on");
         guard.unlock().unwrap_err();
         assert_eq!(from(at), [granted(token), hold(token, "outcome=lost ")]);
@@ -383,13 +382,13 @@ fn a_subscriber_may_call_the_client_and_may_panic() {
                 drop(guard);
                 drop(block_on(lock.to_async().lock()).unwrap());
                 own().lock().unwrap().keep_for(Duration::from_millis(1)).unwrap();
-                eventually(SOON, "the kept lock is free", || !lock.is_locked().unwrap());
+                eventually("the kept lock is free", || !lock.is_locked().unwrap());
             }
             // The looks at slow waits go on after a panic.
             for turn in 1..=2 {
                 let guard = own().lock().unwrap();
                 let request = own().request().unwrap();
-                eventually(SOON, "a slow wait is looked at", || looks.load(Ordering::SeqCst) >= turn);
+                eventually("a slow wait is looked at", || looks.load(Ordering::SeqCst) >= turn);
                 drop((guard, request));
             }
             for subscriber in [&nosy, &reads] {

@@ -186,11 +186,11 @@ fn a_dropped_call_goes_on() {
     begin(&mut keeps);
     drop(keeps);
     let state = || other.fair_lock("dropped").unwrap().inspect().unwrap();
-    eventually(SOON, "it is kept", || client.held().is_empty() && state().holder().is_some());
+    eventually("it is kept", || client.held().is_empty() && state().holder().is_some());
     drop(take(&client.fair_lock("dropped:not polled").unwrap()).keep_for(SOON)); // nothing has begun: it is released
     is_free_soon(&client.fair_lock("dropped:not polled").unwrap());
     let mut drains = Box::pin(client.drain(SOON));
     begin(&mut drains);
     drop(drains);
-    eventually(SOON, "it is drained", || matches!(block_on(lock.try_lock()), Err(Error::Shutdown { .. })));
+    eventually("it is drained", || matches!(block_on(lock.try_lock()), Err(Error::Shutdown { .. })));
 }

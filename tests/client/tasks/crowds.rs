@@ -32,7 +32,7 @@ fn wait_on_few_threads(runtime: &Runtime, server: &RedisServer) {
     runtime.block_on(async {
         // In its own thread: `inspect` blocks.
         let all_wait = move || {
-            eventually(SOON, "all stand in the queue", || {
+            eventually("all stand in the queue", || {
                 queue.inspect_queue(0..0).unwrap().queue_length as usize == CROWD
             })
         };
@@ -75,7 +75,7 @@ fn a_runtime_that_ends_gives_all_holds_and_places_back() {
             std::future::pending::<()>().await;
         });
     }
-    eventually(SOON, "each lock is held, and the others wait", || {
+    eventually("each lock is held, and the others wait", || {
         client.held().len() == 50 && client.waiting().len() == 450
     });
     let began = Instant::now();

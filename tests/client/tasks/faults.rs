@@ -8,7 +8,7 @@ use fairlock_tests::monitor::{self, Queue};
 use fairlock_tests::{Alone, Monitor, Proxy, RedisServer, eventually, wait_until_no_residue};
 use futures::executor::block_on;
 
-use crate::support::{SLACK, SOON, begin, is_free_soon, multi, take, unlock};
+use crate::support::{SLACK, begin, is_free_soon, multi, take, unlock};
 
 const ANSWER: Duration = Duration::from_millis(500);
 const LEASE: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ fn what_a_lost_reply_said_is_asked_again_and_takes_effect_once() {
     let held = take(&warm);
     let mut waiting = warm.lock();
     begin(&mut waiting);
-    eventually(SOON, "it stands in the queue", || waiting.rank() == Some(0));
+    eventually("it stands in the queue", || waiting.rank() == Some(0));
     drop(waiting);
     unlock(held);
     is_free_soon(&warm);
@@ -50,7 +50,7 @@ fn what_a_lost_reply_said_is_asked_again_and_takes_effect_once() {
     // The release: the lock goes to the next one, and the repeat takes nothing from it.
     let mut next = other.lock();
     begin(&mut next);
-    eventually(SOON, "it stands in the queue", || next.rank() == Some(0));
+    eventually("it stands in the queue", || next.rank() == Some(0));
     proxy.lose_reply_to("orders");
     unlock(guard);
     let guard = block_on(next).unwrap();
@@ -59,12 +59,12 @@ fn what_a_lost_reply_said_is_asked_again_and_takes_effect_once() {
     proxy.lose_reply_to("orders");
     let mut waiting = lock.lock();
     begin(&mut waiting);
-    eventually(SOON, "it stands in the queue", || waiting.rank() == Some(0));
+    eventually("it stands in the queue", || waiting.rank() == Some(0));
     assert_eq!((proxy.lost(), theirs.fair_lock("orders").unwrap().inspect().unwrap().queue_length), (3, 1));
     // The withdrawal.
     proxy.lose_reply_to("orders");
     drop(waiting);
-    eventually(SOON, "it has left", || proxy.lost() == 4);
+    eventually("it has left", || proxy.lost() == 4);
     guard.check().unwrap();
     unlock(guard);
     is_free_soon(&lock);

@@ -8,7 +8,7 @@ use fairlock_tests::cluster::Replicas;
 use fairlock_tests::sentinel::MASTER;
 use fairlock_tests::{Alone, Cluster, Sentinels, eventually, wait_until_no_residue};
 
-use crate::support::{Resource, SLACK, SOON, current, is_free_soon, multi, take, turn};
+use crate::support::{Resource, SLACK, current, is_free_soon, multi, take, turn};
 
 /// Longer than a fail-over.
 const OUTAGE: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ fn tasks_in_queue_are_served_by_the_new_master() {
             runtime.spawn(async move { turn(&lock, &resource, 1, nth).await })
         })
         .collect();
-    eventually(SOON, "all wait", || clients.iter().map(|client| client.waiting().len()).sum::<usize>() == 50);
+    eventually("all wait", || clients.iter().map(|client| client.waiting().len()).sum::<usize>() == 50);
     sentinels.wait_until_replicated(old, new);
     old.kill();
     sentinels.wait_for_master(new);

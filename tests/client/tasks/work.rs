@@ -71,7 +71,7 @@ fn a_dropped_with_gives_the_lock_back_after_its_work() {
         let mut waiting = Box::pin(lock.with(async |_| ()));
         begin(&mut waiting);
         drop(waiting);
-        eventually(SOON, "it left", || block_on(theirs.inspect()).unwrap().queue_length == 0);
+        eventually("it left", || block_on(theirs.inspect()).unwrap().queue_length == 0);
         unlock(held);
         is_free_soon(&theirs);
 
@@ -81,7 +81,7 @@ fn a_dropped_with_gives_the_lock_back_after_its_work() {
             started.store(1, SeqCst);
             pending::<()>().await
         }));
-        eventually(SOON, "it works", || {
+        eventually("it works", || {
             begin(&mut working);
             started.load(SeqCst) == 1
         });
@@ -146,7 +146,7 @@ impl Terms {
     }
 
     fn are(&self, n: usize) {
-        eventually(SOON, "the term begins", || self.count() == n);
+        eventually("the term begins", || self.count() == n);
     }
 }
 
@@ -205,7 +205,7 @@ fn a_leader_steps_down_in_a_drain_and_a_candidate_ends() {
                     terms.are(1);
                     let waits = scope.spawn(|| second.leads(&none, || false));
                     let lock = other.fair_lock("drained").unwrap();
-                    eventually(SOON, "it waits", || lock.inspect().unwrap().queue_length == 1);
+                    eventually("it waits", || lock.inspect().unwrap().queue_length == 1);
                     assert!(client.drain(SOON * 10).unwrap().is_empty(), "nothing is cut off");
                     for ended in [leads, waits] {
                         let ended = ended.join().unwrap();
@@ -257,7 +257,7 @@ fn a_dropped_campaign_leaves_nothing() {
     let mut waiting = leads();
     begin(&mut waiting);
     drop(waiting);
-    eventually(SOON, "it left", || block_on(theirs.inspect()).unwrap().queue_length == 0);
+    eventually("it left", || block_on(theirs.inspect()).unwrap().queue_length == 0);
     unlock(held);
     let mut leading = leads();
     begin(&mut leading);

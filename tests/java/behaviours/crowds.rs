@@ -10,14 +10,14 @@ use fairlock_tests::locks::lock_of;
 use fairlock_tests::server_state::scripts_run;
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
-use crate::{LEASE, SOON, backend};
+use crate::{LEASE, backend};
 
 const KINDS: [LockKind; 2] = [LockKind::Fair, LockKind::Plain];
 
 /// Waits until only the client's own channel is subscribed.
 fn until_only_its_own_channel(server: &RedisServer, client: &Client) {
     let own = [format!("fairlock:{}", client.id())];
-    eventually(SOON, "only the client's own channel is subscribed", || {
+    eventually("only the client's own channel is subscribed", || {
         server.query::<Vec<String>>(&["PUBSUB", "CHANNELS"]) == own
     });
 }
@@ -63,7 +63,7 @@ fn thousands_of_waits_of_one_client_leave_no_channel_subscribed() {
         assert!(missed.load(Ordering::Relaxed) as usize <= OPERATIONS / 4 && client.stats().lost == 0);
         until_only_its_own_channel(&server, &client);
         assert_eq!(ears(&server), 1);
-        eventually(SOON, "the last timed-out waiters have left the queue", || {
+        eventually("the last timed-out waiters have left the queue", || {
             locks.iter().all(|lock| lock.inspect().unwrap().queue.is_empty() && !lock.is_locked().unwrap())
         });
         assert_no_residue(&server, &[]);
@@ -93,7 +93,7 @@ fn waits_that_end_while_subscribing_do_not_break_the_next() {
         });
         let before = client.stats();
         let request = theirs.request().unwrap();
-        eventually(SOON, "the timed-out waiters have left the queue", || {
+        eventually("the timed-out waiters have left the queue", || {
             theirs.inspect().unwrap().queue.len() == usize::from(kind == LockKind::Fair)
         });
         let released = Instant::now();
@@ -103,7 +103,7 @@ fn waits_that_end_while_subscribing_do_not_break_the_next() {
         assert_eq!(client.stats().granted_by_wake_up, before.granted_by_wake_up + 1, "{:?}", client.stats());
         drop(theirs);
         let own = [&holder, &client].map(|client| format!("fairlock:{}", client.id()));
-        eventually(SOON, "only the clients' own channels are subscribed", || {
+        eventually("only the clients' own channels are subscribed", || {
             let mut left: Vec<String> = server.query(&["PUBSUB", "CHANNELS"]);
             left.retain(|channel| !own.contains(channel));
             left.is_empty()

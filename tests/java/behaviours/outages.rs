@@ -36,7 +36,7 @@ fn waiters_that_time_out_during_a_stop_leave_the_queue() {
                 (result, started.elapsed())
             })
         });
-        eventually(SOON, "both waiters are in the queue", || holder.inspect().unwrap().queue.len() == 2);
+        eventually("both waiters are in the queue", || holder.inspect().unwrap().queue.len() == 2);
         server.stop();
         for waiter in waiters {
             let (result, took) = waiter.join().unwrap();
@@ -47,7 +47,7 @@ fn waiters_that_time_out_during_a_stop_leave_the_queue() {
         server.cont();
     });
     let queue = ["EXISTS", "redisson_lock_queue:{still}", "redisson_lock_timeout:{still}"];
-    eventually(SOON, "no ghost is left in the queue", || server.query::<u32>(&queue) == 0);
+    eventually("no ghost is left in the queue", || server.query::<u32>(&queue) == 0);
     assert!(!guard.is_lost());
     guard.unlock().unwrap();
     waiters[0].try_lock_for(SOON).unwrap().guard().expect("the queue is empty").unlock().unwrap();
@@ -62,7 +62,7 @@ fn a_server_that_is_gone_is_an_error_and_never_a_hang() {
     let client = client(&server);
     for lock in [client.fair_lock("gone").unwrap(), client.plain_lock("gone").unwrap()] {
         server.restart();
-        eventually(SOON, "the client has reconnected", || lock.is_locked().is_ok());
+        eventually("the client has reconnected", || lock.is_locked().is_ok());
         server.kill();
         let bounded = |what: &str, bound: Duration, call: &dyn Fn() -> fairlock::Result<bool>| {
             let started = Instant::now();
@@ -83,8 +83,6 @@ fn a_server_that_is_gone_is_an_error_and_never_a_hang() {
     }
     server.restart();
     let lock = client.fair_lock("gone").unwrap();
-    eventually(SOON, "the client has reconnected", || {
-        lock.try_lock().is_ok_and(|tried| tried.guard().is_some())
-    });
+    eventually("the client has reconnected", || lock.try_lock().is_ok_and(|tried| tried.guard().is_some()));
     assert_no_residue(&server, &[]);
 }

@@ -30,7 +30,7 @@ fn our_re_entries_are_counted_in_the_locks_hash() {
         let read = format!("hget {name} {}", outermost.owner());
         let is_counted = |count: &str| match discipline {
             Discipline::HandOff => {
-                eventually(SOON, "the next renewal", || in_our_field().as_deref() == Some(count));
+                eventually("the next renewal", || in_our_field().as_deref() == Some(count));
             }
             _ => drop(world.java.expect("j", &read, count)),
         };

@@ -64,7 +64,7 @@ fn take_by_force(world: &World, kind: LockKind, [holder, forcer, waiter]: [Side;
     }
     match held {
         Some(guard) => {
-            eventually(SOON, "the loss is noticed", || guard.is_lost());
+            eventually("the loss is noticed", || guard.is_lost());
             let error = guard.unlock().unwrap_err();
             assert!(matches!(error, Error::Lost(_)), "{error}");
         }

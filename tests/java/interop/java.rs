@@ -155,9 +155,7 @@ impl Java {
     /// Waits until the thread, which has asked for a lock, sleeps: it has subscribed and checked once more.
     #[track_caller]
     pub(crate) fn until_asleep(&self, thread: &str) {
-        eventually(SOON, "the thread sleeps", || {
-            self.ask("looks", &format!("asleep {thread}")).result == "true"
-        });
+        eventually("the thread sleeps", || self.ask("looks", &format!("asleep {thread}")).result == "true");
     }
 
     /// Kills it (SIGKILL), so that it can't say anything more.

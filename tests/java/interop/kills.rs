@@ -114,8 +114,8 @@ fn our_killed_waiter_that_waited_long_delays_no_longer() {
     let first = score();
     let turn = world.java.tell("j", "lock fair old");
     world.until_waiting(LockKind::Fair, "old", 2);
-    eventually(SOON, "a heartbeat moves the time", || score() > first);
-    eventually(SOON, "Java checks at the first time", || world.server.time_ms() > first + 500);
+    eventually("a heartbeat moves the time", || score() > first);
+    eventually("Java checks at the first time", || world.server.time_ms() > first + 500);
     dying.kill();
     guard.unlock().unwrap();
     let last = score();

@@ -37,7 +37,7 @@ fn hand_over(world: &World, clients: &[Client; 2], name: &str, queue: [&'static 
         world.until_waiting(LockKind::Fair, name, number + 1);
     }
     // A waiter in the queue may not be asleep yet: it subscribes and checks once more.
-    eventually(SOON, "all of them are subscribed", || {
+    eventually("all of them are subscribed", || {
         let all = format!("redisson_lock__channel:{{{name}}}:*");
         world.server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", &all]).len() == queue.len()
     });

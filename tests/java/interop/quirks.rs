@@ -43,7 +43,7 @@ fn behind_a_dead_head_java_asks_without_a_pause() {
         assert!(of_both <= 20, "{of_both} scripts in a second");
     } else {
         let before = scripts_run(&world.server);
-        eventually(SOON, "Java asks without a pause", || scripts_run(&world.server) > before + 500);
+        eventually("Java asks without a pause", || scripts_run(&world.server) > before + 500);
     }
     // The dead waiter's time ends.
     world.server.query::<i64>(&["ZADD", &timeouts("spin"), "1", &owner]);
@@ -94,7 +94,7 @@ fn javas_failed_async_wait_takes_five_minutes_from_ours() {
     world.until_waiting(LockKind::Fair, "async", 2);
     theirs.expect("false");
     world.java.expect("j1", "trylock fair async", "false"); // removes waiters that count as dead
-    eventually(SOON, "ours is in the queue with time left", || {
+    eventually("ours is in the queue with time left", || {
         let queue = world.queue("async");
         queue.len() == 1
             && world.score("async", &queue[0]).is_some_and(|score| score > world.server.time_ms())
@@ -125,7 +125,7 @@ fn our_waiter_keeps_its_place_however_long_a_hold_lasts() {
     let place = world.queue("long").remove(0);
     // The waiter's time in the queue is the lease and 3 s.
     let start = now_ns();
-    eventually(2 * SOON, "7 s", || {
+    eventually("7 s", || {
         world.java.expect("j", "trylock fair long", "false"); // removes waiters that count as dead
         assert_eq!(world.queue("long"), std::slice::from_ref(&place));
         since(start, now_ns()) > Duration::from_secs(7)
@@ -219,18 +219,18 @@ fn our_heartbeat_notices_that_javas_first_gave_up() {
 fn unlocking_a_fair_lock_that_is_gone_succeeds_in_java() {
     let world = World::new();
     world.java.expect("j", "lock fair over 300", "ok");
-    eventually(SOON, "the lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
+    eventually("the lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
     world.java.expect("j", "unlock fair over", "ok");
 
     let guard = world.lock(LockKind::Fair, "over").fixed_lease(Duration::from_millis(300)).lock().unwrap();
-    eventually(SOON, "the lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
+    eventually("the lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
     assert!(guard.is_lost());
     let error = guard.unlock().unwrap_err();
     assert!(matches!(error, Error::Lost(_)), "{error}");
 
     // Plain locks report it on both sides.
     world.java.expect("j", "lock plain over 300", "ok");
-    eventually(SOON, "the lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
+    eventually("the lease ends", || world.server.query::<i64>(&["EXISTS", "over"]) == 0);
     world.java.expect_not_held("j", "unlock plain over");
 }
 
@@ -266,7 +266,7 @@ fn locks_of_two_kinds_wake_only_their_own() {
         let lock = lock_of(&world.client_with(discipline, LONG), ours, &name);
         world.java.expect("j", &format!("lock {theirs} {name}"), "ok");
         let turn = wait_for_turn(&lock);
-        eventually(SOON, "the waiter waits", || match (discipline, ours) {
+        eventually("the waiter waits", || match (discipline, ours) {
             (Discipline::HandOff, _) => {
                 world.server.query::<i64>(&["EXISTS", &format!("fairlock_queue:{{{name}}}")]) == 1
             }

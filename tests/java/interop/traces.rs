@@ -62,7 +62,7 @@ fn waiters_behind_a_failed_wait_keep_their_order() {
         }
     }
     // A wait returns on time, and its place is withdrawn in the background.
-    eventually(SOON, "the others stand in the queue", || world.queue(name).len() == 4);
+    eventually("the others stand in the queue", || world.queue(name).len() == 4);
     guard.unlock().unwrap();
     javas.iter().for_each(|java| drop(java.expect("1")));
     for rust in rusts.iter().skip(1).step_by(2) {

@@ -141,7 +141,7 @@ impl World {
     /// client count as one.
     #[track_caller]
     pub(crate) fn until_waiting(&self, kind: LockKind, name: &str, n: usize) {
-        eventually(SOON, "they wait", || match kind {
+        eventually("they wait", || match kind {
             LockKind::Fair => self.queue(name).len() == n,
             _ => {
                 let channel = format!("redisson_lock__channel:{{{name}}}");

@@ -10,7 +10,7 @@ use fairlock::Client;
 use fairlock::backend::{Acquired, Backend, Released};
 use fairlock_tests::{assert_no_residue, eventually};
 
-use world::{CHANNEL, NAME, SOON, World, assert_near, listen};
+use world::{CHANNEL, NAME, World, assert_near, listen};
 
 const MINUTES: i64 = 60_000;
 
@@ -226,7 +226,7 @@ fn a_live_waiter_raises_its_time_before_half_of_it_is_gone() {
     let request = world.client().request().unwrap();
     let owner = world.queue().pop().unwrap();
     world.set_score(&owner, 1_500);
-    eventually(SOON, "a heartbeat raises the time", || world.score(&owner) > world.server.time_ms() + 3_000);
+    eventually("a heartbeat raises the time", || world.score(&owner) > world.server.time_ms() + 3_000);
     guard.unlock().unwrap();
     request.wait().unwrap().unlock().unwrap();
     assert_no_residue(&world.server, &[]);

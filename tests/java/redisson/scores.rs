@@ -43,7 +43,7 @@ fn short_waits_around_a_dead_waiter_do_not_push_the_times_ahead() {
         }
         assert!(matches!(world.ask("dead:1"), Acquired::Queued { .. }));
     });
-    eventually(SOON, "only the dead waiter is left", || world.scores().len() == 1);
+    eventually("only the dead waiter is left", || world.scores().len() == 1);
     assert_no_drift(&world, LEASE, THREAD_WAIT);
     world.withdraw("dead:1");
     guard.unlock().unwrap();

@@ -33,10 +33,10 @@ fn the_writable_host_is_found_before_and_after_a_fail_over() {
     until_in_queue(&ours, "x", 1);
     primary.kill();
     standby.promote();
-    eventually(SOON, "it takes writes", || PostgresBackend::connect(&standby.url()).is_ok());
+    eventually("it takes writes", || PostgresBackend::connect(&standby.url()).is_ok());
     let other = client(&standby.url());
     assert!(matches!(other.fair_lock("x").unwrap().try_lock().unwrap(), TryLock::Busy(_)));
-    eventually(SOON, "renewed", || guard.renew().is_ok()); // its connection was to the former primary
+    eventually("renewed", || guard.renew().is_ok()); // its connection was to the former primary
     let token = guard.token();
     guard.unlock().unwrap();
     let next = granted(waiting, SOON);
@@ -69,8 +69,8 @@ fn a_host_that_became_read_only_is_left_for_the_other() {
         primary.con().batch_execute(sql).unwrap();
     }
     standby.promote();
-    eventually(SOON, "it takes writes", || PostgresBackend::connect(&standby.url()).is_ok());
-    eventually(Duration::from_secs(3), "renewed there", || guard.renew().is_ok()); // it is one attempt
+    eventually("it takes writes", || PostgresBackend::connect(&standby.url()).is_ok());
+    eventually("renewed there", || guard.renew().is_ok()); // it is one attempt
     within(Duration::from_secs(3), || take(&ours.fair_lock("new").unwrap()).unlock().unwrap());
     let holder = client(&standby.url()).fair_lock("x").unwrap().inspect().unwrap();
     assert_eq!(holder.holder().unwrap().token, Some(guard.token()), "it was renewed there");

@@ -23,7 +23,7 @@ fn beside_a_stuck_commit(server: &PostgresServer, has_standby: bool, act: impl F
         });
         let sql = "select pid from pg_stat_activity where wait_event = 'SyncRep' and datname = 'postgres'";
         let mut pid = None;
-        eventually(SOON, "its commit waits for the standby", || {
+        eventually("its commit waits for the standby", || {
             pid = server.con().query_opt(sql, &[]).unwrap().map(|row| row.get::<_, i32>(0));
             pid.is_some()
         });

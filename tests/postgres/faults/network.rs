@@ -23,7 +23,7 @@ fn cycle(ours: &Client, theirs: &Client, name: &str) {
     let first = take(&ours.fair_lock(name).unwrap());
     let waiting = request(theirs, name);
     // What is asked only once may fail; then it is asked again here.
-    eventually(SOON, "renewed", || first.renew().is_ok());
+    eventually("renewed", || first.renew().is_ok());
     let first_token = first.token();
     first.unlock().unwrap();
     let second = granted(waiting, SOON);
@@ -36,7 +36,7 @@ fn cycle(ours: &Client, theirs: &Client, name: &str) {
     let inner = ours.fair_lock(name).unwrap();
     let tried = look_until(SOON, || theirs.fair_lock(name).unwrap().try_lock().ok());
     assert!(tried.expect("it was answered").guard().is_none());
-    eventually(SOON, "looked", || inner.inspect().is_ok_and(|state| state.holder().is_some()));
+    eventually("looked", || inner.inspect().is_ok_and(|state| state.holder().is_some()));
     third.unlock().unwrap();
 }
 
@@ -69,7 +69,7 @@ fn struck_cycle(theirs: &Client, number: usize, is_late: bool) -> bool {
     proxy.silence_from(name, number);
     thread::scope(|scope| {
         let cycling = scope.spawn(|| cycle(&ours, theirs, name));
-        eventually(SOON, "silence, or the end", || proxy.is_silent() || cycling.is_finished());
+        eventually("silence, or the end", || proxy.is_silent() || cycling.is_finished());
         let was_silent = proxy.is_silent();
         if was_silent {
             thread::sleep(ANSWER + ms(200)); // the silence under test
@@ -171,7 +171,7 @@ fn no_call_hangs_whatever_the_server_leaves_unsaid() {
     // What could not be given back is over soon: an attempt that waited for its row may even begin a hold now. A queue remembers for a
     // minute who waited.
     let client = patient(&server().url());
-    eventually(SOON, "nobody holds anything", || {
+    eventually("nobody holds anything", || {
         for number in 0..FLIGHTS {
             take(&client.fair_lock(&format!("silent:{number}")).unwrap()).unlock().unwrap();
         }

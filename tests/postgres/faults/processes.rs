@@ -18,9 +18,7 @@ fn keeps_the_row(proxy: &Proxy, name: &str) -> Worker {
     worker.go();
     let idle = "select count(*) from pg_stat_activity where state = 'idle in transaction'";
     let mut con = server().con();
-    eventually(SOON, "a transaction keeps the row", || {
-        con.query_one(idle, &[]).unwrap().get::<_, i64>(0) == 1
-    });
+    eventually("a transaction keeps the row", || con.query_one(idle, &[]).unwrap().get::<_, i64>(0) == 1);
     worker
 }
 
@@ -28,7 +26,7 @@ fn keeps_the_row(proxy: &Proxy, name: &str) -> Worker {
 fn turns(ours: &Client, name: &str, guard: OwnedGuard) -> OwnedGuard {
     let next = request(ours, name);
     // This is asked only once, and may meet the row.
-    eventually(SOON, "renewed", || guard.renew().is_ok());
+    eventually("renewed", || guard.renew().is_ok());
     guard.unlock().unwrap();
     granted(next, SOON)
 }

@@ -35,7 +35,7 @@ fn a_queue_goes_on_over_restarts_and_killed_processes() {
             } else {
                 // As the kernel does when memory is short. The server ends all sessions, and starts again.
                 let mut sessions = Vec::new();
-                eventually(SOON, "somebody is connected", || {
+                eventually("somebody is connected", || {
                     sessions = server.sessions();
                     !sessions.is_empty()
                 });
@@ -87,7 +87,7 @@ fn tries_while_the_server_is_away_leave_nothing_to_tell_it() {
     let before = server.log().lines().count();
     server.restart();
     server.until_up();
-    eventually(SOON, "the same lock works again", || {
+    eventually("the same lock works again", || {
         lock.try_lock().is_ok_and(|tried| tried.guard().expect("it is free").unlock().is_ok())
     });
     client.shutdown().unwrap(); // tells what else is left
@@ -114,7 +114,7 @@ fn every_kind_of_hold_and_of_wait_goes_on_over_a_restart() {
             scope.spawn(|| pool.acquire_many(2).unwrap().unlock().unwrap()),
             scope.spawn(|| ours.lock_all(&["b", "a"]).unwrap().unlock().unwrap()),
         ];
-        eventually(SOON, "all wait", || ours.stats().waiting.len() >= waits.len());
+        eventually("all wait", || ours.stats().waiting.len() >= waits.len());
         server.restart();
         take(&ours.fair_lock("free").unwrap()).unlock().unwrap();
         assert!(matches!(fair.owned_by(&ours.new_owner()).unwrap().try_lock().unwrap(), TryLock::Busy(_)));
@@ -123,7 +123,7 @@ fn every_kind_of_hold_and_of_wait_goes_on_over_a_restart() {
         assert!(waits.iter().all(|wait| !wait.is_finished()));
         theirs.go();
         theirs.expect("unlocked", SOON);
-        eventually(SOON, "all have their turn", || waits.iter().all(thread::ScopedJoinHandle::is_finished));
+        eventually("all have their turn", || waits.iter().all(thread::ScopedJoinHandle::is_finished));
     });
     until_nothing_left(&server);
 }
@@ -142,7 +142,7 @@ fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
     assert_unavailable(within(bound, || lock.inspect()), &parts);
     assert_unavailable(within(bound, || held.unlock()), &["(lock `held`)", &server.address(), "refused"]);
     server.restart();
-    eventually(SOON, "the same lock works again", || match lock.try_lock() {
+    eventually("the same lock works again", || match lock.try_lock() {
         Ok(tried) => tried.guard().is_some_and(|guard| guard.unlock().is_ok()),
         Err(_) => false,
     });

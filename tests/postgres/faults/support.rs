@@ -56,7 +56,7 @@ pub(crate) fn through(server: &PostgresServer, proxy: &Proxy) -> String {
 /// Waits until this many stand in the queue.
 pub(crate) fn until_in_queue(client: &Client, name: &str, waiters: u64) {
     let lock = client.fair_lock(name).unwrap();
-    eventually(SOON, "the waiters stand in the queue", || {
+    eventually("the waiters stand in the queue", || {
         lock.inspect().is_ok_and(|state| state.queue_length == waiters)
     });
 }

@@ -26,7 +26,7 @@ fn has_tls(server: &PostgresServer, url: &str) -> Result<bool, Error> {
         "select ssl from pg_stat_ssl join pg_stat_activity using (pid) where application_name = 'asked'";
     let answer = server.con().query_one(sql, &[]).unwrap().get(0);
     drop(backend);
-    eventually(SOON, "its session has ended", || server.con().query(sql, &[]).unwrap().is_empty());
+    eventually("its session has ended", || server.con().query(sql, &[]).unwrap().is_empty());
     Ok(answer)
 }
 

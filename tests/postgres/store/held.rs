@@ -88,12 +88,12 @@ fn a_transaction_that_outlasts_its_lease_is_written_first() {
     let lock = client.fair_lock("outlasts").unwrap();
     let guard = take(&lock);
     let bob = thread::spawn(writes("bob"));
-    eventually(SOON, "bob stands in the queue", || lock.inspect().unwrap().queue_length == 1);
+    eventually("bob stands in the queue", || lock.inspect().unwrap().queue_length == 1);
     let mut work = con.transaction().unwrap();
     assert!(still_held(&mut work, "outlasts", guard.token()));
     let began = Instant::now();
     let carl = thread::spawn(writes("carl")); // who can't join the queue yet
-    eventually(SOON, "the guard says that it is lost", || guard.is_lost());
+    eventually("the guard says that it is lost", || guard.is_lost());
     thread::sleep((PLACE + SLACK).saturating_sub(began.elapsed())); // also the place is over by then
     work.execute("insert into written (who) values ('ann')", &[]).unwrap();
     work.commit().unwrap();
@@ -188,7 +188,7 @@ fn a_standby_that_lacks_the_grant_refuses_the_write() {
     // From now on the standby hears nothing.
     there.batch_execute("alter system set primary_conninfo = ''").unwrap();
     there.batch_execute("select pg_reload_conf()").unwrap();
-    eventually(SOON, "no standby is attached", || {
+    eventually("no standby is attached", || {
         con.query("select from pg_stat_replication", &[]).unwrap().is_empty()
     });
     let guard = take(&connect(&server).fair_lock("x").unwrap());

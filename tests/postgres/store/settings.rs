@@ -204,7 +204,7 @@ fn commits_through_a_pooler_stay_synchronous() {
         .batch_execute(&format!("alter database {database} set synchronous_commit = off; {ends}"))
         .unwrap();
     let mut level = String::new();
-    eventually(SOON, "the pooler has new sessions", || {
+    eventually("the pooler has new sessions", || {
         let con = postgres::Client::connect(&url, NoTls);
         level = con.and_then(|mut con| con.query_one("show synchronous_commit", &[])).unwrap().get(0);
         prepared.backend.inspect(&lock("free"), 0..0).is_ok()

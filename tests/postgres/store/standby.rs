@@ -33,13 +33,13 @@ fn ask(backend: &PostgresBackend, lock: &LockId, owner: &OwnerId) -> Result<Acqu
 fn until_grants_to(server: &PostgresServer, owner: &OwnerId, count: usize) {
     let sql = "select 1 from fairlock.lock where h_owner = $1";
     let mut con = server.con();
-    eventually(SOON, "the grant can be seen", || con.query(sql, &[&owner.as_str()]).unwrap().len() == count);
+    eventually("the grant can be seen", || con.query(sql, &[&owner.as_str()]).unwrap().len() == count);
 }
 
 /// Ends the commit that waits, in this way.
 pub(crate) fn end_waiting_commit(server: &PostgresServer, way: &str) {
     let sql = format!("select {way}(pid) from pg_stat_activity where wait_event = 'SyncRep'");
-    eventually(SOON, "a commit waits for the standby", || server.con().execute(&sql, &[]).unwrap() > 0);
+    eventually("a commit waits for the standby", || server.con().execute(&sql, &[]).unwrap() > 0);
 }
 
 /// What no standby has confirmed is no grant, however the wait for the standby ends.
@@ -56,7 +56,7 @@ fn what_no_standby_has_confirmed_is_no_grant() {
             let asked = scope.spawn(|| ask(&backend));
             if way == "a restart" {
                 let waits = "select 1 from pg_stat_activity where wait_event = 'SyncRep'";
-                eventually(SOON, "it waits", || server.con().execute(waits, &[]).unwrap() > 0);
+                eventually("it waits", || server.con().execute(waits, &[]).unwrap() > 0);
                 server.restart();
             } else {
                 end_waiting_commit(&server, way);
@@ -68,9 +68,7 @@ fn what_no_standby_has_confirmed_is_no_grant() {
         let answer = ask(&connect(Duration::from_millis(300)));
         assert!(is_unavailable(&answer), "{way}: the repeat finds it, and must not tell: {answer:?}");
         server.set_standby("");
-        eventually(SOON, "the standby is needed no more", || {
-            matches!(ask(&backend), Ok(Acquired::Granted { .. }))
-        });
+        eventually("the standby is needed no more", || matches!(ask(&backend), Ok(Acquired::Granted { .. })));
     }
 }
 
@@ -156,5 +154,5 @@ fn vain_waits_for_a_standby_do_not_fill_the_server() {
     assert!((1..=8).contains(&most), "{most} sessions");
     server.set_standby("");
     let (lock, owner) = (lock("x"), OwnerId::new("ann:1"));
-    eventually(SOON, "all is well again", || ask(&backend, &lock, &owner).is_ok());
+    eventually("all is well again", || ask(&backend, &lock, &owner).is_ok());
 }

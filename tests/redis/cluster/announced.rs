@@ -1,7 +1,6 @@
 //! Nodes that announce addresses of their own network, as containers do, which lead nowhere from here.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use fairlock::{Client, RedisBuilder};
 use fairlock_tests::cluster::{Cluster, Replicas};
@@ -16,7 +15,7 @@ fn behind_nat() -> (Cluster, Vec<Port>, HashMap<u16, u16>) {
         node.query::<()>(&["CONFIG", "SET", "cluster-announce-port", &port.number().to_string()]);
     }
     for node in &cluster.nodes {
-        eventually(Duration::from_secs(20), "each node has heard of the others' addresses", || {
+        eventually("each node has heard of the others' addresses", || {
             let slots: String = node.query(&["CLUSTER", "NODES"]);
             announced.iter().all(|port| slots.contains(&format!("127.0.0.1:{}@", port.number())))
         });

@@ -45,7 +45,7 @@ fn client(cluster: &Cluster) -> Client {
 
 /// The nodes count once they have been up for long enough.
 fn until_they_count(client: &Client, name: &str) {
-    eventually(BOUND, "a request is answered", || client.fair_lock(name).unwrap().try_lock().is_ok());
+    eventually("a request is answered", || client.fair_lock(name).unwrap().try_lock().is_ok());
 }
 
 /// A cluster whose past is known, and two clients.
@@ -128,11 +128,11 @@ fn holds_survive_forgetful_nodes_and_moved_slots() {
     let guard = take(&ours, &there);
     cluster.nodes[1..].iter().for_each(RedisServer::stop);
     let stopped = Instant::now();
-    eventually(BOUND, "there is no proof any more", || guard.renew().is_err());
+    eventually("there is no proof any more", || guard.renew().is_err());
     let sent = scripts_run(from);
     let error = theirs.fair_lock(&there).unwrap().try_lock().map(drop).unwrap_err();
     assert_says(&error, &["no majority: 1 of 3 nodes named it"]);
-    eventually(BOUND, "the hold has ended", || guard.is_lost());
+    eventually("the hold has ended", || guard.is_lost());
     assert!(stopped.elapsed() < TRUST + ANSWER, "{:?}", stopped.elapsed());
     assert_eq!(scripts_run(from), sent);
     cluster.nodes[1..].iter().for_each(RedisServer::cont);
@@ -146,18 +146,16 @@ fn the_slots_of_a_promoted_replica_rest_and_the_others_do_not() {
     let [kept, free] = ["kept:", "free:"].map(|prefix| cluster.name_at(old, prefix));
     let elsewhere = cluster.name_at(&cluster.nodes[1], "lock:");
     let guard = take(&ours, &kept);
-    eventually(BOUND, "the replica has the hold", || !new.query::<Vec<String>>(&["KEYS", &kept]).is_empty());
+    eventually("the replica has the hold", || !new.query::<Vec<String>>(&["KEYS", &kept]).is_empty());
     old.kill();
     new.query::<()>(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
     let promoted = Instant::now();
-    eventually(BOUND, "all name it", || {
-        cluster.try_owner_of(&kept).is_some_and(|owner| owner.port() == new.port())
-    });
+    eventually("all name it", || cluster.try_owner_of(&kept).is_some_and(|owner| owner.port() == new.port()));
     assert!(try_lock(&theirs, &elsewhere), "the past of other slots is known");
     assert!(!try_lock(&theirs, &free));
     let guard = [guard];
     stay(&guard, &theirs);
-    eventually(BOUND, "the grace is over", || try_lock(&theirs, &free));
+    eventually("the grace is over", || try_lock(&theirs, &free));
     assert!(promoted.elapsed() >= grace());
     guard.into_iter().for_each(|guard| pass_on(guard, &theirs));
 }

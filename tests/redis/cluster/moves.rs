@@ -39,13 +39,13 @@ fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
         moved.extend(keys);
         // Renewals continue in this time, or get TRYAGAIN.
         let until = started + Duration::from_millis(400) * u32::try_from(moved.len()).unwrap();
-        eventually(BOUND, "time has passed", || Instant::now() >= until);
+        eventually("time has passed", || Instant::now() >= until);
         assert!(!guard.is_lost(), "after {moved:?}");
     }
     assert!(moved.contains(&name) && moved.len() >= 3, "{moved:?}");
     // All keys have moved, but not the slot: the node redirects with ASK. This lasts longer than the lease.
     let until = Instant::now() + Duration::from_secs(2);
-    eventually(BOUND, "time has passed", || Instant::now() >= until);
+    eventually("time has passed", || Instant::now() >= until);
     assert!(!guard.is_lost(), "the hold is renewed with ASKING");
     cluster.end_move(slot, to);
 
@@ -75,7 +75,7 @@ fn a_lock_without_waiters_can_be_renewed_only_while_it_moves() {
     cluster.end_move(slot, to);
     // The newcomer's first request is withdrawn meanwhile: a withdrawal that began during the move may fail after its end.
     let is_granted = || newcomer.try_lock().is_ok_and(|tried| tried.guard().is_some());
-    eventually(BOUND, "the watchdog releases it", is_granted);
+    eventually("the watchdog releases it", is_granted);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use fairlock_tests::locks::lock_of;
 use fairlock_tests::waiter::in_turn;
 use fairlock_tests::{Alone, Cluster, RedisServer, Waiter, eventually};
 
-use crate::support::{BOUND, client, ear_of, listens};
+use crate::support::{client, ear_of, listens};
 
 /// The promised time after the replica's promotion.
 const AFTER_FAIL_OVER: Duration = Duration::from_secs(2);
@@ -21,11 +21,11 @@ fn survives(away: impl FnOnce(&RedisServer)) -> Cluster {
     let name = cluster.name_at(old, "lock:");
     let guard = client(&cluster).fair_lock(&name).unwrap().lock().unwrap();
     let waiters = [Waiter::start(client(&cluster), &name), Waiter::start(client(&cluster), &name)];
-    eventually(BOUND, "the replica has the lock's keys", || {
+    eventually("the replica has the lock's keys", || {
         new.query::<i64>(&["DBSIZE"]) == old.query::<i64>(&["DBSIZE"])
     });
     away(old);
-    eventually(BOUND, "the replica takes over", || {
+    eventually("the replica takes over", || {
         cluster.try_owner_of(&name).is_some_and(|owner| owner.port() == new.port())
     });
     let taken_over = Instant::now();
@@ -52,7 +52,7 @@ fn a_frozen_primary_is_replaced_and_not_trusted_later() {
     let guard = client(&cluster).fair_lock(&name).unwrap().lock().unwrap();
     old.cont();
     let lock = other.fair_lock(&name).unwrap();
-    eventually(BOUND, "the old primary is a replica", || {
+    eventually("the old primary is a replica", || {
         assert!(lock.try_lock().unwrap().guard().is_none(), "the old primary was trusted");
         old.query::<String>(&["INFO", "replication"]).contains("role:slave")
     });
@@ -76,10 +76,10 @@ fn the_locks_of_the_other_nodes_are_renewed_while_one_is_frozen() {
     ];
     let guards = names.each_ref().map(|name| client.fair_lock(name).unwrap().lock().unwrap());
     frozen.stop();
-    eventually(BOUND, "the hold on the frozen node is lost", || guards[2].is_lost());
+    eventually("the hold on the frozen node is lost", || guards[2].is_lost());
     // And some more rounds.
     let until = Instant::now() + Duration::from_secs(5);
-    eventually(BOUND, "time has passed", || Instant::now() >= until);
+    eventually("time has passed", || Instant::now() >= until);
     assert!(!guards[0].is_lost() && !guards[1].is_lost(), "one node's renewals waited for the frozen one");
     frozen.cont();
 }
@@ -97,9 +97,7 @@ fn wake_ups_go_on_when_the_node_that_carries_them_dies() {
     let waiter = Waiter::start(waiting, &name);
     ear.kill();
     let others = || cluster.nodes.iter().filter(|node| node.is_running());
-    eventually(BOUND, "the client listens at another node", || {
-        others().any(|node| listens(node, &waiter.client))
-    });
+    eventually("the client listens at another node", || others().any(|node| listens(node, &waiter.client)));
     // With full coverage required, the whole cluster is down until a replica is promoted.
     let released = Instant::now();
     guard.unlock().unwrap();

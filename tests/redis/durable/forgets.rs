@@ -53,7 +53,7 @@ fn a_grace_ends_on_time_on_a_server_that_is_full() {
     }
     server.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     let room = Instant::now();
-    eventually(BOUND, "the lock is granted", || is_granted("full"));
+    eventually("the lock is granted", || is_granted("full"));
     assert!(room.elapsed() < grace() / 2, "{:?}", room.elapsed());
 }
 
@@ -118,12 +118,12 @@ fn a_lock_is_kept_in_a_grace_and_forgotten_with_the_server() {
             let is_granted = try_lock(&theirs, "kept") || two_are_free();
             assert!(!is_granted, "{way:?}: granted after {:?}", asked.elapsed());
         }
-        eventually(BOUND, "it is free", || try_lock(&theirs, "kept"));
-        eventually(BOUND, "they are free", two_are_free);
+        eventually("it is free", || try_lock(&theirs, "kept"));
+        eventually("they are free", two_are_free);
         assert!(asked.elapsed() > at_least - Duration::from_secs(1), "{way:?}: {:?}", asked.elapsed());
         take(&ours, "kept").keep_for(BOUND * 10).unwrap();
         Forgets::Flush.forget(&server);
-        eventually(BOUND, "nobody reclaims it", || try_lock(&theirs, "kept"));
+        eventually("nobody reclaims it", || try_lock(&theirs, "kept"));
     }
 }
 
@@ -139,7 +139,7 @@ fn waiters_keep_their_order_and_are_served_after_the_grace() {
         way.forget(&server);
         let forgotten = Instant::now();
         // A restart breaks the connections, so the first attempt may fail.
-        eventually(BOUND, "it is reclaimed", || guard.renew().is_ok());
+        eventually("it is reclaimed", || guard.renew().is_ok());
         let held = guard.token();
         guard.unlock().unwrap();
         // A newcomer stands behind all of them.
@@ -209,10 +209,10 @@ fn a_promoted_replica_grants_nothing_until_the_grace_is_over() {
     let master = RedisServer::builder().arg("repl-diskless-sync-delay", "0").start();
     backend(&master).begin_life().unwrap();
     let replica = RedisServer::builder().arg("replicaof", &format!("127.0.0.1 {}", master.port())).start();
-    eventually(BOUND, "the replica follows", || {
+    eventually("the replica follows", || {
         replica.query::<String>(&["INFO", "replication"]).contains("master_link_status:up")
     });
-    eventually(BOUND, "it has the life", || replica.query::<bool>(&["EXISTS", LIFE]));
+    eventually("it has the life", || replica.query::<bool>(&["EXISTS", LIFE]));
     master.kill();
     replica.query::<()>(&["REPLICAOF", "NO", "ONE"]);
     let (theirs, promoted) = (client(&replica), Instant::now());
@@ -233,7 +233,7 @@ fn many_holds_are_reclaimed_at_once() {
     let ours = Client::new(backend).unwrap();
     let guards: Vec<_> = (0..MANY).map(|number| take(&ours, &format!("many:{number}"))).collect();
     server.query::<()>(&["FLUSHALL"]);
-    eventually(BOUND, "all are reclaimed", || server.query::<Vec<String>>(&["KEYS", "many:*"]).len() == MANY);
+    eventually("all are reclaimed", || server.query::<Vec<String>>(&["KEYS", "many:*"]).len() == MANY);
     for guard in guards {
         assert!(!guard.is_lost());
         guard.unlock().unwrap();

@@ -176,7 +176,7 @@ fn a_late_reclaim_is_refused() {
     stale.renews(3, first, Renewed);
     stale.releases(4, second);
     stale.renews(4, second, Lost);
-    eventually(BOUND, "the grace is over", || raw.try_get(2).is_some());
+    eventually("the grace is over", || raw.try_get(2).is_some());
     other.renews(8, second, Lost);
 }
 
@@ -195,7 +195,7 @@ fn a_lock_forced_in_a_grace_is_not_reclaimed_again() {
         raw.renews(0, token, Lost);
         assert!(!server.query::<bool>(&["EXISTS", raw.lock.name.as_ref()]));
     }
-    eventually(BOUND, "the grace is over", || all.try_get(1).is_some());
+    eventually("the grace is over", || all.try_get(1).is_some());
 }
 
 /// A hold that is released in a grace has a smaller token than the next hold. The server has forgotten the last token, and its

@@ -53,7 +53,7 @@ fn a_client_that_is_not_durable_is_refused_a_queue() {
     for client in [not(), earlier] {
         let (mut error, mut asked) = (refusal(&client), Instant::now());
         // A connection that is open already looks after a pause.
-        eventually(BOUND, "it is refused", || {
+        eventually("it is refused", || {
             if error.is_none() && asked.elapsed() > Duration::from_millis(1200) {
                 (error, asked) = (refusal(&client), Instant::now());
             }
@@ -93,7 +93,7 @@ fn a_client_that_was_refused_goes_on_once_the_life_is_deleted() {
     assert!(!backend(&server).begins_life());
     let is_refused = || service.fair_lock("service").unwrap().try_lock().is_err();
     // A connection that is open already looks after a pause.
-    eventually(BOUND, "it is refused", || {
+    eventually("it is refused", || {
         let refused = is_refused();
         if !refused {
             std::thread::sleep(Duration::from_millis(1200));
@@ -102,7 +102,7 @@ fn a_client_that_was_refused_goes_on_once_the_life_is_deleted() {
     });
     server.query::<i64>(&["DEL", LIFE]);
     // No holder that the server has forgotten has brought it back within a grace of 2.1 s.
-    let waited = eventually(BOUND, "it goes on", || !is_refused());
+    let waited = eventually("it goes on", || !is_refused());
     assert!(waited > Duration::from_secs(2), "after {waited:?}");
     assert!(try_lock(&service, "service"));
     assert!(backend(&server).begins_life());

@@ -92,7 +92,7 @@ fn refused(client: &Client) -> Vec<Error> {
 }
 
 fn until_info(server: &RedisServer, section: &str, says: &str) {
-    eventually(BOUND, says, || server.query::<String>(&["INFO", section]).contains(says));
+    eventually(says, || server.query::<String>(&["INFO", section]).contains(says));
 }
 
 fn patient(server: &RedisServer) -> Client {
@@ -122,7 +122,7 @@ fn a_replica_names_its_healthy_master() {
     let client = patient(&replica);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| client.fair_lock("orders").unwrap().lock().map(drop));
-        eventually(BOUND, "it waits", || client.waiting().len() == 1);
+        eventually("it waits", || client.waiting().len() == 1);
         let error = client.fair_lock("mails").unwrap().try_lock().unwrap_err();
         assert!(error.is_transient() && error.to_string().contains("(READONLY "), "{error}");
         replica.query::<()>(&["REPLICAOF", "NO", "ONE"]);

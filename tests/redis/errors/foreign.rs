@@ -85,7 +85,7 @@ fn waiters_for_a_hash_without_a_holder_end() {
             let lock_of = |client: &Client| lock_of(client, kind, "orders");
             let guard = lock_of(&holder).lock().unwrap();
             let mut request = lock_of(&waiter).request().unwrap();
-            eventually(BOUND, "it waits", || waiter.waiting().len() == 1);
+            eventually("it waits", || waiter.waiting().len() == 1);
             server.query::<()>(&["DEL", "orders"]);
             put(&server, "theirs|x");
             let error = request.wait_for(2 * BOUND).unwrap_err();

@@ -134,7 +134,7 @@ fn waiting_beside_redissons_queue_is_warned_of_once_per_lock() {
     let ask = || drop(lock.owned_by(&hand_off.new_owner()).unwrap().request().unwrap());
     ask();
     ask();
-    eventually(BOUND, "the warning", || warned() == 1);
+    eventually("the warning", || warned() == 1);
     drop(theirs);
     guard.unlock().unwrap();
     wait_until_no_residue(&server);
@@ -244,7 +244,7 @@ fn no_password_is_shown_anywhere() {
         guard.unlock(),
     ];
     seen.extend(errors.map(|error| shown(&error.unwrap_err())));
-    eventually(BOUND, "the loss of the server is logged", || !log_lines(&server.address()).is_empty());
+    eventually("the loss of the server is logged", || !log_lines(&server.address()).is_empty());
     assert!(!log_lines("`treasure`").is_empty(), "calls are logged");
     seen.extend(client.shutdown().err().map(|error| shown(&error)));
     for text in &seen {

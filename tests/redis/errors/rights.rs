@@ -52,9 +52,7 @@ fn a_user_without_the_locks_channel_is_refused_before_waiting() {
         let parts = ["(lock `orders`)", "lacks a right", "channel redisson_lock__channel:{orders}"];
         assert_denied(first.lock(), &parts);
         assert_denied(first.try_lock_for(BOUND), &parts);
-        eventually(BOUND, "the first user's place is given up", || {
-            second.inspect().unwrap().queue.is_empty()
-        });
+        eventually("the first user's place is given up", || second.inspect().unwrap().queue.is_empty());
         guard.unlock().unwrap();
     }
     wait_until_no_residue(&server);
@@ -72,7 +70,7 @@ fn use_in_every_way(url: &str, discipline: Discipline, name: &str) -> Vec<Error>
         let force = || -> Result<(), Error> {
             let guard = lock_in_time(&lock, &client.new_owner())?;
             let forced = lock.force_unlock();
-            eventually(BOUND, "the holder knows", || forced.is_err() || guard.is_lost());
+            eventually("the holder knows", || forced.is_err() || guard.is_lost());
             drop(guard);
             forced.map(|forced| assert!(forced))
         };
@@ -104,11 +102,11 @@ fn take_turns(client: &Client, lock: &Lock) -> Result<(), Error> {
     // Longer than a lease: the hold and the place are renewed.
     let waited = thread::scope(|scope| {
         let waiter = scope.spawn(|| request.wait_for(BOUND));
-        eventually(BOUND, "the lease ran out or a renewal kept it", || {
+        eventually("the lease ran out or a renewal kept it", || {
             let certain = guard.valid_for();
             certain.is_zero() || certain < Duration::from_millis(650)
         });
-        eventually(BOUND, "a renewal", || guard.is_lost() || guard.valid_for() > Duration::from_millis(750));
+        eventually("a renewal", || guard.is_lost() || guard.valid_for() > Duration::from_millis(750));
         let unlocked = guard.unlock();
         let waited = waiter.join().unwrap();
         unlocked.and(waited)
@@ -177,7 +175,7 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline
                 // A refusal in the watchdog's background work is logged.
                 let refused =
                     || log_lines(&format!("lock `{name}`")).iter().any(|line| line.contains("lacks a right"));
-                eventually(BOUND, &format!("{missing} is needed"), || !errors.is_empty() || refused());
+                eventually(&format!("{missing} is needed"), || !errors.is_empty() || refused());
                 for error in errors {
                     let lost = matches!(error, Error::Lost(_)); // no renewal was possible
                     assert!(matches!(error, Error::Denied { .. }) || lost, "without {missing}: {error:?}");
@@ -188,7 +186,7 @@ fn the_least_rights_are_enough_and_each_of_them_is_needed(discipline: Discipline
                 }
                 // The lock itself never stays for good.
                 let pttl = || server.query::<i64>(&["PTTL", &name]);
-                eventually(BOUND, &format!("without {missing} the lock has an end"), || pttl() != -1);
+                eventually(&format!("without {missing} the lock has an end"), || pttl() != -1);
             });
         }
     });
@@ -212,11 +210,11 @@ fn a_semaphore_works_with_the_least_rights() {
     let guard = pool.acquire_many(2).unwrap();
     guard.renew().unwrap();
     let mut request = pool.request().unwrap();
-    eventually(BOUND, "it waits", || pool.inspect().unwrap().queue_length == 1);
+    eventually("it waits", || pool.inspect().unwrap().queue_length == 1);
     guard.unlock().unwrap();
     let guard = request.wait_for(BOUND).unwrap().guard().unwrap();
     assert!(pool.force_unlock().unwrap());
-    eventually(BOUND, "the holder is told", || guard.is_lost());
+    eventually("the holder is told", || guard.is_lost());
     drop(guard);
     let missing = &all[0][1..];
     let backend = RedisBackend::connect(&of_user("some", &all[1..])).unwrap();

@@ -40,7 +40,7 @@ fn delays(ttl: Duration, at_most: Duration, is_away: fn(&RedisServer, &mut Worke
 fn two_hundred_waiters_with_dead_connections_delay_no_other() {
     delays(LONG, Duration::from_secs(5), |server, dead| {
         dead.kill();
-        eventually(SOON, "the server sees that the waiters are gone", || listeners(server) == 1);
+        eventually("the server sees that the waiters are gone", || listeners(server) == 1);
     });
 }
 
@@ -107,7 +107,7 @@ fn an_unreachable_waiter_is_passed_over_and_keeps_its_place() {
 
     proxy.set(Traffic::Subscriptions, Rule::Swallow);
     proxy.cut_subscriptions();
-    eventually(SOON, "the first waiter's client is unsubscribed", || listeners(&server) == 1);
+    eventually("the first waiter's client is unsubscribed", || listeners(&server) == 1);
     guard.unlock().unwrap();
     // No heartbeat comes in that time: the releasing script passes over the first waiter. It has not yet repeated its ticket, so it
     // may not know it, and stays.
@@ -116,7 +116,7 @@ fn an_unreachable_waiter_is_passed_over_and_keeps_its_place() {
     assert_eq!(queue(&server, "deaf"), others);
 
     proxy.set(Traffic::Subscriptions, Rule::Pass);
-    eventually(SOON, "the waiter's client is back", || listeners(&server) == 2);
+    eventually("the waiter's client is back", || listeners(&server) == 2);
     assert_eq!(queue(&server, "deaf"), others);
     second.unlock().unwrap();
     let first = granted(first, SOON);

@@ -51,7 +51,7 @@ fn joining_and_handing_over_cost_the_same_for_any_queue() {
         });
         assert_eq!((joining["evalsha"], handing_over["publish"]), (1, 2));
         drop(requests);
-        eventually(SOON, "all requests have left", || server.query::<i64>(&["EXISTS", "flat"]) == 0);
+        eventually("all requests have left", || server.query::<i64>(&["EXISTS", "flat"]) == 0);
         (joining, handing_over)
     };
     assert_eq!(cost(10), cost(1000));

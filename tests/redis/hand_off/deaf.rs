@@ -74,7 +74,7 @@ fn a_client_without_the_right_to_listen_has_its_turns() {
     server.query::<()>(&["ACL", "SETUSER", "mute", "on", "nopass", "~*", "+@all", "&*"]);
     let (deaf, ours) = (with_places(&server.url_as("mute", "x"), TTL), with_places(&server.url(), TTL));
     server.query::<()>(&["ACL", "SETUSER", "mute", "resetchannels"]);
-    eventually(SOON, "the client is unsubscribed", || listeners(&server) == 1);
+    eventually("the client is unsubscribed", || listeners(&server) == 1);
     let done = AtomicBool::new(false);
     let turns_of_others = [AtomicU64::new(0), AtomicU64::new(0)];
     let others = || turns_of_others.each_ref().map(|turns| turns.load(Ordering::Relaxed));
@@ -91,7 +91,7 @@ fn a_client_without_the_right_to_listen_has_its_turns() {
                 }
             });
         }
-        eventually(SOON, "both others take turns", || others().iter().all(|turns| *turns > 0));
+        eventually("both others take turns", || others().iter().all(|turns| *turns > 0));
         let before = others();
         let lock = deaf.fair_lock("busy").unwrap();
         let a_turn = |_| {
@@ -100,7 +100,7 @@ fn a_client_without_the_right_to_listen_has_its_turns() {
             let waited = asked.elapsed();
             let guard = turn?;
             // So both come before its next turn.
-            eventually(SOON, "both others wait", || lock.inspect().unwrap().queue_length == 2);
+            eventually("both others wait", || lock.inspect().unwrap().queue_length == 2);
             guard.unlock().unwrap();
             Some(waited)
         };
@@ -133,7 +133,7 @@ fn a_plain_lock_released_during_a_subscribe_is_granted() {
         let asked = scripts_run(&server);
         let waiting = scope
             .spawn(move || lock.try_lock_for(SOON).unwrap().guard().map(|guard| guard.unlock().unwrap()));
-        eventually(SOON, "the waiter has no answer", || scripts_run(&server) > asked);
+        eventually("the waiter has no answer", || scripts_run(&server) > asked);
         guard.unlock().unwrap();
         assert!(join(waiting).is_some(), "its heartbeats come later than {SOON:?}");
     });

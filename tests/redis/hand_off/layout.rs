@@ -181,7 +181,7 @@ fn by_hand_off(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     let held = granted(third, SOON);
     look();
     assert!(lock.force_unlock().unwrap());
-    eventually(SOON, "the holder is told", || held.is_lost());
+    eventually("the holder is told", || held.is_lost());
 }
 
 fn by_redisson(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
@@ -204,7 +204,7 @@ fn by_several(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     let permits = [(); 2].map(|()| pool.acquire().unwrap());
     look();
     let mut waiting = pool.request_many(2).unwrap();
-    eventually(SOON, "it waits", || pool.inspect().unwrap().queue_length == 1);
+    eventually("it waits", || pool.inspect().unwrap().queue_length == 1);
     look();
     permits.into_iter().for_each(|permit| permit.unlock().unwrap());
     waiting.wait_for(SOON).unwrap().guard().unwrap().unlock().unwrap();
@@ -230,7 +230,7 @@ fn after_a_loss(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     only(backend.acquire(&[Acquire::new(place, LONG)])).unwrap();
     look();
     place.ttl = LONG;
-    eventually(SOON, "the queue has rested", || {
+    eventually("the queue has rested", || {
         matches!(only(backend.acquire(&[Acquire::new(place, LONG)])).unwrap(), Acquired::Granted { .. })
     });
     look();

@@ -43,7 +43,7 @@ fn a_waiter_looks_too_if_the_foreign_hold_came_after_it() {
     until_in_queue(&server, "later", 1);
     let before = scripts_run(&server);
     server.query::<()>(&["EVAL", JAVA_TAKES, "1", "later"]);
-    eventually(SOON, "a heartbeat, and a look", || scripts_run(&server) >= before + 3);
+    eventually("a heartbeat, and a look", || scripts_run(&server) >= before + 3);
     server.query::<()>(&["DEL", "later"]);
     let released = Instant::now();
     let next = granted(waiting, SOON);
@@ -68,8 +68,8 @@ fn clients_of_two_disciplines_on_one_name_are_warned_of_once() {
     let behind = request(&theirs, "both");
     let waiting = [(); 3].map(|()| request(&ours, "both"));
     let warned = || log_lines("lock `both`: clients wait for it in Redisson's queue").len();
-    eventually(SOON, "all of them are in the queue", || queue(&server, "both").len() == 3);
-    eventually(SOON, "the warning", || warned() == 1);
+    eventually("all of them are in the queue", || queue(&server, "both").len() == 3);
+    eventually("the warning", || warned() == 1);
     assert!(ours.fair_lock("both").unwrap().try_lock().unwrap().guard().is_none());
     guard.unlock().unwrap();
     granted(behind, SOON).unlock().unwrap();

@@ -62,6 +62,6 @@ pub(crate) fn calls_in<T>(server: &RedisServer, what: impl FnOnce() -> T) -> (T,
 /// Waits for a thread, with a limit.
 #[track_caller]
 pub(crate) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
-    eventually(SOON, "the thread ends", || thread.is_finished());
+    eventually("the thread ends", || thread.is_finished());
     thread.join().unwrap()
 }

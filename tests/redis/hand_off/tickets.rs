@@ -56,7 +56,7 @@ fn a_queue_whose_keys_are_gone_is_served_in_its_order() {
         let before = queue(&world.server, NAME);
         world.server.query::<()>(&[&["DEL"], keys].concat());
         if have_spoken {
-            eventually(SOON, "the queue is back", || queue(&world.server, NAME) == before);
+            eventually("the queue is back", || queue(&world.server, NAME) == before);
         }
         world.serve_in_order(None);
     }
@@ -76,7 +76,7 @@ fn places_that_a_fail_over_has_forgotten_are_put_back() {
     // A newcomer stands behind those that have not spoken yet.
     world.clients.push(with_places(&world.server.url(), TTL));
     let newest = request(&world.clients[5], NAME);
-    eventually(SOON, "all are back", || queue(&world.server, NAME).starts_with(&before));
+    eventually("all are back", || queue(&world.server, NAME).starts_with(&before));
     world.serve_in_order(Some(newest));
 }
 
@@ -99,7 +99,7 @@ fn thousands_of_lost_places_of_a_client_are_back_in_few_trips() {
     let mut own = 0; // reads of our own: INFO over a new connection, DEL, and each look
     let [reads, work] = [stat("stats", "total_reads_processed"), stat("cpu", "used_cpu_user")];
     redis::cmd("DEL").arg(&[QUEUE, PLACES]).exec(&mut con).unwrap();
-    let took = eventually(Duration::from_secs(60), "all are back", || {
+    let took = eventually("all are back", || {
         own += 1;
         redis::cmd("ZCARD").arg(QUEUE).query::<usize>(&mut con).unwrap() == WAITERS
     });
@@ -109,5 +109,5 @@ fn thousands_of_lost_places_of_a_client_are_back_in_few_trips() {
     assert!(reads < WAITERS as f64 / 10.0, "{reads} reads for {WAITERS} places");
     assert_eq!(queue(&server, NAME), before);
     drop((requests, guard));
-    eventually(SOON, "all have left", || queue(&server, NAME).is_empty());
+    eventually("all have left", || queue(&server, NAME).is_empty());
 }

@@ -68,9 +68,7 @@ fn a_working_master_that_is_replaced_is_abandoned_at_once() {
         let replaced = sentinels.wait_for_master(&sentinels.servers[1]);
         // A release sent before the client has heard of the fail-over is acknowledged by the old master and lost with
         // it: the new master does not know the waiter that became the holder. (Seen on a busy machine.)
-        eventually(AFTER_FAIL_OVER, "no client uses the old master", || {
-            connections(&sentinels.servers[0]) == 0
-        });
+        eventually("no client uses the old master", || connections(&sentinels.servers[0]) == 0);
         replaced
     });
     assert!(took < AFTER_FAIL_OVER, "{took:?}");
@@ -90,10 +88,8 @@ fn an_idle_client_moves_its_subscription_before_any_call() {
     assert_eq!(connections(&sentinels.servers[1]), 0, "no client uses the replica");
     let _: String = sentinels.sentinels[0].query(&["SENTINEL", "FAILOVER", MASTER]);
     sentinels.wait_for_master(&sentinels.servers[1]);
-    eventually(AFTER_FAIL_OVER, "the client listens at the new master", || {
-        listens(&sentinels.servers[1]) == 1
-    });
-    eventually(BOUND, "and not at the old one", || listens(&sentinels.servers[0]) == 0);
+    eventually("the client listens at the new master", || listens(&sentinels.servers[1]) == 1);
+    eventually("and not at the old one", || listens(&sentinels.servers[0]) == 0);
 }
 
 #[test]
@@ -111,7 +107,7 @@ fn a_returning_old_master_is_never_trusted() {
     // The lock is held at the new master only. For the old one, once it continues, it is free.
     let guard = holder.fair_lock("lock:a").unwrap().lock().unwrap();
     old.cont();
-    eventually(BOUND, "the old master becomes a replica", || {
+    eventually("the old master becomes a replica", || {
         assert!(lock.try_lock().unwrap().guard().is_none(), "the old master was trusted");
         let fresh = client(&sentinels).fair_lock("lock:a").unwrap();
         assert!(fresh.try_lock().unwrap().guard().is_none(), "a new client trusted the old master");
@@ -148,7 +144,7 @@ fn tokens_grow_across_a_fail_over_that_lost_the_last_writes() {
     // The replica can't follow any more: all writes from here on are lost with the master.
     let _: String = new.query(&["CONFIG", "SET", "masterauth", "wrong"]);
     let _: i64 = old.query(&["CLIENT", "KILL", "TYPE", "replica"]);
-    eventually(BOUND, "the replica is cut off", || {
+    eventually("the replica is cut off", || {
         new.query::<String>(&["INFO", "replication"]).contains("master_link_status:down")
     });
     let lost = holder.fair_lock("lock:a").unwrap().lock().unwrap();
@@ -160,7 +156,7 @@ fn tokens_grow_across_a_fail_over_that_lost_the_last_writes() {
     // holder learns of its loss at its next renewal.
     let later = other.fair_lock("lock:a").unwrap().lock().unwrap();
     assert!(later.token() > lost.token(), "{} after {}", later.token(), lost.token());
-    eventually(BOUND, "the first holder learns that its hold is lost", || lost.is_lost());
+    eventually("the first holder learns that its hold is lost", || lost.is_lost());
     assert!(!later.is_lost());
     assert!(lost.unlock().is_err());
     later.unlock().unwrap();

@@ -73,16 +73,16 @@ fn without_a_majority_of_sentinels_nothing_is_granted() {
     silent.iter().for_each(RedisServer::stop);
     let error = look_until(BOUND, || refusal(&theirs, "other")).expect("a request is refused");
     assert_says(&error, &["no majority: 1 of 3 sentinels named it", "other"]);
-    eventually(BOUND, "the hold is lost", || guard.is_lost());
+    eventually("the hold is lost", || guard.is_lost());
     // The sentinels were last asked before they fell silent.
     assert!(since.elapsed() < TRUST + Duration::from_secs(1), "{:?}", since.elapsed());
     assert!(sentinels.servers[0].query::<bool>(&["EXISTS", "minority"]), "kept for longer than that");
     silent.iter().for_each(RedisServer::cont);
     drop(guard);
-    eventually(BOUND, "the other client gets the lock", || is_granted(&theirs, "minority"));
+    eventually("the other client gets the lock", || is_granted(&theirs, "minority"));
     // The release of the last attempt may have been refused as well. The watchdog repeats it.
     let other = || sentinels.servers[0].query::<bool>(&["EXISTS", "other"]);
-    eventually(BOUND, "what was granted is given back", || !other());
+    eventually("what was granted is given back", || !other());
     drop((ours, theirs));
     assert_no_residue(&sentinels.servers[0], &[]);
 }
@@ -105,12 +105,12 @@ fn a_sentinel_without_its_file_counts_later_as_another() {
         &error,
         &["no majority: 1 of 3 sentinels named it, and 1 may have forgotten: up for less than"],
     );
-    eventually(BOUND, "the hold is lost", || guard.is_lost());
-    eventually(BOUND, "there is a quorum", || refusal(&theirs, "other").is_none());
+    eventually("the hold is lost", || guard.is_lost());
+    eventually("there is a quorum", || refusal(&theirs, "other").is_none());
     assert!(restarted.elapsed() > TRUST, "{:?}", restarted.elapsed());
     let counts = Instant::now();
     drop(guard);
-    eventually(BOUND, "the grace is over", || is_granted(&theirs, "forgotten"));
+    eventually("the grace is over", || is_granted(&theirs, "forgotten"));
     assert!(counts.elapsed() > grace() - Duration::from_millis(500), "{:?}", counts.elapsed());
     // The same ones go on, with one that is known by now or without it.
     sentinels.sentinels[2].cont();
@@ -139,7 +139,7 @@ fn a_sentinel_that_the_others_have_forgotten_counts_no_more() {
     let others = |sentinel: &RedisServer| {
         sentinel.query::<Vec<redis::Value>>(&["SENTINEL", "SENTINELS", MASTER]).len()
     };
-    eventually(BOUND, "the two know each other again", || others(one) == 1 && others(other) == 1);
+    eventually("the two know each other again", || others(one) == 1 && others(other) == 1);
     let since = Instant::now();
     while since.elapsed() < Duration::from_secs(12) {
         let _ = ours.fair_lock("counted").unwrap().try_lock();
@@ -151,9 +151,9 @@ fn a_sentinel_that_the_others_have_forgotten_counts_no_more() {
     other.cont();
     removed.cont();
     // It is heard of again, and counts as before.
-    eventually(BOUND, "they know the third one again", || others(one) == 2 && others(other) == 2);
+    eventually("they know the third one again", || others(one) == 2 && others(other) == 2);
     other.stop();
-    eventually(BOUND, "two of three are enough", || is_granted(&ours, "counted"));
+    eventually("two of three are enough", || is_granted(&ours, "counted"));
     other.cont();
     drop(ours);
     assert_no_residue(&sentinels.servers[0], &[]);
@@ -176,7 +176,7 @@ fn a_higher_epoch_is_a_new_life_and_a_lower_one_is_refused() {
     assert!(!master.query::<bool>(&["EXISTS", "rests"]), "nothing is granted");
     assert_eq!(master.query::<u64>(&["HGET", LIFE, "epoch"]), epoch);
     assert!(guard.renew().is_ok(), "reclaimed");
-    eventually(BOUND, "the grace is over", || is_granted(&ours, "rests"));
+    eventually("the grace is over", || is_granted(&ours, "rests"));
     assert!(began.elapsed() + Duration::from_millis(50) > grace(), "{:?}", began.elapsed());
     guard.unlock().unwrap();
     assert_no_residue(master, &[]);
@@ -249,7 +249,7 @@ fn a_message_grants_nothing() {
     drop(waiting);
     // The watchdog withdraws it. Before that the unlock would grant it, and a client that ends gives nothing back.
     let queue = || master.query::<u64>(&["ZCARD", "fairlock_queue:{message}"]);
-    eventually(BOUND, "the request has left the queue", || queue() == 0);
+    eventually("the request has left the queue", || queue() == 0);
     guard.unlock().unwrap();
     drop((ours, theirs));
     assert_no_residue(master, &[]);

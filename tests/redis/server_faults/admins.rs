@@ -36,7 +36,7 @@ fn a_vanished_lock_is_granted_and_then_lost() {
     }
     // Renamed or moved locks keep their lease, and the keys in the other database their TTL.
     let exists = |db, name| redis::cmd("EXISTS").arg(name).query::<bool>(&mut server.con_to_db(db)).unwrap();
-    eventually(LEASE + SOON, "the leases of the locks elsewhere have ended", || {
+    eventually("the leases of the locks elsewhere have ended", || {
         !exists(0, "elsewhere") && !(0..4).any(|db| exists(db, "orders"))
     });
 }
@@ -53,7 +53,7 @@ fn an_endless_lock_gets_an_end_from_its_holder() {
     let [first, second] = [(); 2].map(|()| request(&waiter, "endless"));
     let pttl = || server.query::<i64>(&["PTTL", "endless"]);
     server.query::<()>(&["PERSIST", "endless"]);
-    eventually(LEASE / 3 + SLACK, "a renewal has given it an end", || pttl() > 0);
+    eventually("a renewal has given it an end", || pttl() > 0);
 
     holder.kill();
     server.query::<()>(&["PERSIST", "endless"]);
@@ -62,7 +62,7 @@ fn an_endless_lock_gets_an_end_from_its_holder() {
     let state = lock.inspect().unwrap();
     assert_eq!((state.holder().unwrap().lease_left, state.queue.len()), (None, 2));
     let before = scripts_run(&server);
-    eventually(heartbeat_bound(), "the waiters look", || scripts_run(&server) > before);
+    eventually("the waiters look", || scripts_run(&server) > before);
     server.query::<()>(&["DEL", "endless"]);
     let gone = Instant::now();
     let first = granted(first, SOON);
@@ -89,7 +89,7 @@ fn withdrawn_rights_are_named_and_restored_ones_used() {
     // The server closes the subscription, which is not allowed back. Heartbeats keep everything working, without a
     // storm.
     rule(&["resetchannels"]);
-    eventually(SOON, "the subscription is cut off", || listeners(&server) == 0);
+    eventually("the subscription is cut off", || listeners(&server) == 0);
     let connections = || info(&server, "stats", "total_connections_received:");
     let (since, before) = (Instant::now(), connections());
     guard.renew().unwrap();
@@ -101,7 +101,7 @@ fn withdrawn_rights_are_named_and_restored_ones_used() {
     let ours = (connections() - before).saturating_sub(2); // without the two INFO queries
     assert!(ours <= 12, "{ours} connections within three seconds");
     rule(&["allchannels"]);
-    eventually(SOON, "the client is subscribed again", || listeners(&server) == 1);
+    eventually("the client is subscribed again", || listeners(&server) == 1);
 
     // The hold ends on time, and every call names the reason.
     rule(&["-evalsha"]);
@@ -116,7 +116,7 @@ fn withdrawn_rights_are_named_and_restored_ones_used() {
     assert_denied(try_once(&bob, "other"), &["wrong user or password"]);
     rule(&all);
     // A refused login is remembered for up to a second, so that not every call tries it.
-    eventually(SOON, "the user may log in again", || {
+    eventually("the user may log in again", || {
         try_once(&bob, "other").is_ok_and(|tried| tried.guard().is_some())
     });
     take(&bob, "rights").unlock().unwrap();

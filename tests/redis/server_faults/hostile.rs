@@ -250,7 +250,7 @@ fn a_flood_of_wake_ups_is_survived() {
         }
     };
     let heard = || {
-        eventually(SOON, "all messages are received", || {
+        eventually("all messages are received", || {
             let clients = server.clients();
             let mut listeners = clients.iter().filter(|line| line.contains("sub=1"));
             listeners.all(|line| line.contains(" oll=0 ") && line.contains(" obl=0 "))
@@ -317,5 +317,5 @@ fn client_and_request_ids_cannot_be_guessed() {
     drop(requests);
     guard.unlock().unwrap();
     until_in_queue(&server, "drawn", 0);
-    eventually(SOON, "the last hold has ended", || info(&server, "keyspace", "db0:keys=") == 1);
+    eventually("the last hold has ended", || info(&server, "keyspace", "db0:keys=") == 1);
 }

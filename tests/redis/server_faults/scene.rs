@@ -24,7 +24,7 @@ pub(crate) fn held_and_wanted(
 #[track_caller]
 pub(crate) fn ends_on_time(server: &RedisServer, guard: &OwnedGuard) {
     let began = Instant::now();
-    eventually(LEASE + SLACK, "the hold is lost", || {
+    eventually("the hold is lost", || {
         let over = server.query::<i64>(&["PTTL", guard.name()]) < 0; // first, since the guard may end earlier
         assert!(!over || guard.valid_for().is_zero(), "the server's lease ended before ours");
         guard.is_lost()

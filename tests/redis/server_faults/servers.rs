@@ -35,7 +35,7 @@ fn outlives_a_pause(mode: &str) {
     if mode == "WRITE" {
         ends_on_time(&server, &guard);
     }
-    eventually(LEASE + SLACK, "the hold is lost", || guard.is_lost());
+    eventually("the hold is lost", || guard.is_lost());
     assert!(paused.elapsed() < Duration::from_millis(4500), "{mode}: the clock ended it, not an answer");
     let told = guard.lost().recv_timeout(2 * ANSWER + SLACK).unwrap();
     assert_eq!(told.cause, LostCause::NotRenewed);
@@ -129,9 +129,9 @@ fn a_restart_with_data_passes_over_no_waiter() {
     let places = queue(&server, "kept");
     proxy.set_all(&[Traffic::Commands, Traffic::Subscriptions], Rule::Swallow);
     server.restart();
-    eventually(SOON, "the holder has reconnected", || guard.renew().is_ok());
+    eventually("the holder has reconnected", || guard.renew().is_ok());
     assert!(!guard.is_lost());
-    eventually(SOON, "the subscriptions of the others are back", || listeners(&server) == 2);
+    eventually("the subscriptions of the others are back", || listeners(&server) == 2);
     assert_eq!(queue(&server, "kept"), places);
     guard.unlock().unwrap();
     assert_eq!(queue(&server, "kept"), places[1..], "the first has the lock");
@@ -146,7 +146,7 @@ fn a_restart_with_data_passes_over_no_waiter() {
     gone.expect("waiting", SOON);
     let live = request(&quick, "kept");
     gone.kill();
-    eventually(SOON, "the server sees that the waiter is gone", || listeners(&server) == 3);
+    eventually("the server sees that the waiter is gone", || listeners(&server) == 3);
     guard.unlock().unwrap();
     assert_eq!(queue(&server, "kept").len(), 1, "the dead waiter is passed over");
     granted(live, SOON).unlock().unwrap();
@@ -172,9 +172,7 @@ fn a_server_without_its_replica_ends_holds_on_time() {
     thread::scope(|scope| {
         let release = scope.spawn(|| guard.unlock());
         let calling = scope.spawn(|| take(&waiter, "alone"));
-        eventually(SOON, "both were refused", || {
-            info(&server, "errorstats", "errorstat_NOREPLICAS:count=") > 3
-        });
+        eventually("both were refused", || info(&server, "errorstats", "errorstat_NOREPLICAS:count=") > 3);
         missing("0");
         // The release is repeated in the background, or was executed.
         let told = release.join().unwrap();
@@ -193,7 +191,7 @@ fn a_busy_server_is_retried_without_a_storm() {
     let busy = |error: &str| error.contains("BUSY") || error.contains("busy with a script");
     thread::scope(|scope| {
         let endless = scope.spawn(|| server.try_query::<()>(&["EVAL", "while true do end", "0"]));
-        eventually(SOON, "the server is busy", || {
+        eventually("the server is busy", || {
             server.try_query::<String>(&["PING"]).is_err_and(|error| busy(&error.to_string()))
         });
         let since = Instant::now();
@@ -225,17 +223,17 @@ fn a_slow_listener_is_cut_off_and_still_finds_its_grant() {
     let guard = take(&holder, "slow");
     let mut slow = Worker::start(PROGRAM, &["try", "hand_off", &server.url(), "slow", "60000"]);
     slow.go();
-    eventually(SOON, "the waiter is in the queue", || queue(&server, "slow").len() == 1);
+    eventually("the waiter is in the queue", || queue(&server, "slow").len() == 1);
     let channels: Vec<String> = server.query(&["PUBSUB", "CHANNELS", "fairlock:*"]);
     let its = channels.iter().find(|channel| !channel.contains(&holder.id().to_string())).unwrap();
     signals::stop(slow.child());
     let nothing = "x".repeat(1_000_000);
-    eventually(SOON, "the server closes the connection", || {
+    eventually("the server closes the connection", || {
         server.query::<i64>(&["PUBLISH", its, &nothing]);
         listeners(&server) == 1
     });
     signals::cont(slow.child());
-    eventually(SOON, "the client is subscribed again", || listeners(&server) == 2);
+    eventually("the client is subscribed again", || listeners(&server) == 2);
     let released = Instant::now();
     guard.unlock().unwrap();
     slow.expect("got", SOON);
@@ -254,7 +252,7 @@ fn a_loading_server_is_waited_for() {
     let token = guard.token();
     thread::scope(|scope| {
         let restart = scope.spawn(|| server.restart());
-        eventually(SOON, "the server is loading", || {
+        eventually("the server is loading", || {
             let error = try_once(&waiter, "other").err();
             error.is_some_and(|error| error.is_transient() && error.to_string().contains("loading"))
         });
@@ -262,7 +260,7 @@ fn a_loading_server_is_waited_for() {
         restart.join().unwrap();
         call.join().unwrap().unlock().unwrap();
     });
-    eventually(SOON, "the client has reconnected", || guard.renew().is_ok() || guard.is_lost());
+    eventually("the client has reconnected", || guard.renew().is_ok() || guard.is_lost());
     if !guard.is_lost() {
         guard.unlock().unwrap();
     }

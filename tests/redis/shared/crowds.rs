@@ -6,8 +6,6 @@ use fairlock::{Client, RedisBackend};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Proxy, RedisServer, eventually, wait_until_no_residue};
 
-const TIME: Duration = Duration::from_millis(1500);
-
 fn client(url: &str) -> Client {
     let backend = RedisBackend::builder(url).response_timeout(Duration::from_secs(1)).connect().unwrap();
     // Leases and places are renewed several times during the test.
@@ -28,7 +26,7 @@ fn dead_writers_behind_a_reader_delay_once_in_total() {
     let reader = table.read().unwrap();
     let writers: Vec<_> =
         (0..20).map(|_| theirs.owned_by(&dying.new_owner()).unwrap().writer().request().unwrap()).collect();
-    eventually(TIME, "they wait", || table.inspect().unwrap().queue_length == 20);
+    eventually("they wait", || table.inspect().unwrap().queue_length == 20);
     proxy.set_all(&Traffic::ALL, Rule::Hold); // also of new connections
     proxy.cut();
     let died = Instant::now();

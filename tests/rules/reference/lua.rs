@@ -10,7 +10,6 @@ use std::path::Path;
 use fairlock_core::LockKind;
 use fairlock_tests::{RedisServer, eventually};
 use redis::{Connection, Value};
-use std::time::Duration;
 
 use crate::commands::{CLIENTS, Command, LOCKS};
 use crate::lua_calls::call_of;
@@ -173,7 +172,7 @@ impl<'a> LuaSubject<'a> {
     fn goes_deaf(&mut self, client: ClientNumber) {
         self.ears[client] = None;
         let listeners = || self.lua.server.query::<(String, u64)>(&["PUBSUB", "NUMSUB", &channel(client)]).1;
-        eventually(Duration::from_secs(5), "the server knows that the client is deaf", || listeners() == 0);
+        eventually("the server knows that the client is deaf", || listeners() == 0);
     }
 
     pub(crate) fn call(

@@ -63,7 +63,7 @@ fn a_waiter_of_another_discipline_costs_a_holder_nothing() {
         turn.guard().unwrap_or_else(|| panic!("{other:?} after {holds:?}")).unlock().unwrap();
         let guard = lock.lock().unwrap();
         assert!(its_lock.force_unlock().unwrap(), "{other:?} takes it from {holds:?}");
-        eventually(BOUND, &format!("{holds:?} learns of {other:?}"), || guard.is_lost());
+        eventually(&format!("{holds:?} learns of {other:?}"), || guard.is_lost());
     }
     assert_no_residue(&server, &[]);
 }

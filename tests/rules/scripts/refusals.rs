@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::Duration;
 
 use fairlock::RedisBackend;
 use fairlock::backend::BackendErrorKind;
@@ -107,7 +106,7 @@ pub(crate) fn server() -> RedisServer {
     fs::create_dir(server.dir().join("dump.rdb")).unwrap();
     server.query::<()>(&["CONFIG", "SET", "save", "86400 1"]);
     server.query::<()>(&["BGSAVE"]);
-    eventually(Duration::from_secs(20), "saving has failed", || {
+    eventually("saving has failed", || {
         server.query::<String>(&["INFO", "persistence"]).contains("rdb_last_bgsave_status:err")
     });
     server

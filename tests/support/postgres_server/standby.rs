@@ -1,12 +1,9 @@
 //! Commits that wait for a standby.
 
 use std::thread;
-use std::time::Duration;
 
 use super::PostgresServer;
 use crate::eventually::eventually;
-
-const SOON: Duration = Duration::from_secs(20);
 
 impl PostgresServer {
     /// From now on commits wait for a standby of this name, and for none if it is empty.
@@ -16,7 +13,7 @@ impl PostgresServer {
         let mut con = self.con();
         con.batch_execute(&format!("alter system set synchronous_standby_names = '{name}'")).unwrap();
         con.batch_execute("select pg_reload_conf()").unwrap();
-        eventually(SOON, "commits wait, or wait no more", || self.commits_wait() != name.is_empty());
+        eventually("commits wait, or wait no more", || self.commits_wait() != name.is_empty());
     }
 
     fn commits_wait(&self) -> bool {
@@ -29,7 +26,7 @@ impl PostgresServer {
         thread::scope(|scope| {
             let write = scope.spawn(move || writer.batch_execute(WRITE).unwrap());
             let mut waits = false;
-            eventually(SOON, "the write ends, or waits", || {
+            eventually("the write ends, or waits", || {
                 waits = con.execute(CANCEL, &[&pid]).unwrap() > 0;
                 waits || write.is_finished()
             });

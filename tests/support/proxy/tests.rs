@@ -44,7 +44,7 @@ fn what_is_swallowed_or_held_is_not_answered() {
         proxy.set_all(traffic, rule);
         assert!(set(&mut con, &case).unwrap_err().is_timeout(), "{case}");
         // Its thread may be late; what is not to be executed is never.
-        let is_so = |is_executed| eventually(SOON, &case, || exists(&server, &case) == is_executed);
+        let is_so = |is_executed| eventually(&case, || exists(&server, &case) == is_executed);
         is_so(is_executed);
         drop(con); // what is held is still on its way
         proxy.set_all(traffic, Rule::Pass);
@@ -121,7 +121,7 @@ fn subscriptions_can_be_cut_alone_and_kept_away() {
     assert_eq!(listeners(), 1);
     proxy.set(Traffic::Subscriptions, Rule::Swallow);
     proxy.cut_subscriptions();
-    eventually(SOON, "the server sees it", || listeners() == 0);
+    eventually("the server sees it", || listeners() == 0);
     set(&mut commands, "x").unwrap();
     let mut con = connect(&proxy, SHORT);
     assert!(con.as_pubsub().subscribe("news").is_err() && listeners() == 0);
@@ -165,8 +165,8 @@ fn a_command_that_is_held_back_gets_no_answer_and_arrives_later() {
     assert!(set(&mut con, "late").unwrap_err().is_timeout());
     assert!(!exists(&server, "late"));
     set(&mut other, "other").unwrap();
-    eventually(SOON, "the command has arrived", || exists(&server, "late"));
-    eventually(SOON, "none is on its way", || proxy.held_back() == 0);
+    eventually("the command has arrived", || exists(&server, "late"));
+    eventually("none is on its way", || proxy.held_back() == 0);
     set(&mut other, "late").unwrap(); // only the next one
 }
 

@@ -32,7 +32,7 @@ pub(super) fn beside_a_lock(connections: usize) -> (PostgresBackend, Connection)
 /// Waits until the session of a process has ended.
 pub(super) fn until_ended(con: &mut Connection, process: i32) {
     let sessions = format!("select count(*) from pg_stat_activity where pid = {process}");
-    eventually(SECOND * 10, "the session ends", || number(con, &sessions) == 0);
+    eventually("the session ends", || number(con, &sessions) == 0);
 }
 
 #[test]
@@ -118,12 +118,12 @@ fn a_session_that_is_not_answered_counts_until_it_ends() {
     };
     let cancelled = leaves("select pg_sleep(60)");
     until_ended(&mut con, cancelled);
-    eventually(SECOND * 10, "it counts no longer", || used() == 0);
+    eventually("it counts no longer", || used() == 0);
     let stuck = leaves(STUCK);
     assert_eq!(used(), 1);
     con.script("select pg_advisory_unlock(1)", soon()).unwrap();
     until_ended(&mut con, stuck);
-    eventually(SECOND * 10, "it counts no longer", || used() == 0);
+    eventually("it counts no longer", || used() == 0);
     // With the client its thread ends, whatever the server does.
     con.script("select pg_advisory_lock(1)", soon()).unwrap();
     let stuck = leaves(STUCK);

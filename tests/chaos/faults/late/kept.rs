@@ -76,7 +76,7 @@ fn an_attempt_that_is_repeated_keeps_the_lock_no_longer() {
             let left = || server.query::<i64>(&["PTTL", NAME]);
             let before = left();
             assert!(before > 8000 && before <= 11_010, "{kind:?}: {before} ms"); // of parts the key lasts a second longer
-            eventually(SOON, "it has arrived", || proxy.held_back() == 0);
+            eventually("it has arrived", || proxy.held_back() == 0);
             assert_eq!(u32::from(!is_late), proxy.lost());
             assert!(left() <= before && ours.stats().lost == 0, "{kind:?}: {} ms", left());
             assert!(kind.force_unlock(theirs, NAME));

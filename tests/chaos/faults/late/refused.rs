@@ -34,7 +34,7 @@ fn an_ask_after_its_end_takes_no_place() {
         proxy.record(NAME);
         drop(kind.request(ours, NAME));
         first_other(proxy, "withdrawal");
-        eventually(SOON, "its place is gone", || kind.waiting(theirs, NAME) == 0);
+        eventually("its place is gone", || kind.waiting(theirs, NAME) == 0);
         assert_refused(server, proxy, &calls(proxy)[0], &format!("{kind:?}"));
         guard.unlock().unwrap();
         kind.take(theirs, NAME).unlock().unwrap();
@@ -53,7 +53,7 @@ fn a_heartbeat_after_its_end_puts_no_place_back() {
         let waiting = kind.request(&ours, NAME);
         let heartbeat = first_other(&proxy, "heartbeat");
         drop(waiting);
-        eventually(SOON, "the place is gone", || kind.waiting(&theirs, NAME) == 0);
+        eventually("the place is gone", || kind.waiting(&theirs, NAME) == 0);
         let before = all_keys(&server);
         let is_lost = |end| {
             let answer = proxy.replay(&ending(&server, &heartbeat, end));
@@ -84,14 +84,14 @@ fn a_force_after_its_end_takes_no_later_hold() {
         let stuck = kind.take(theirs, NAME);
         proxy.record(NAME);
         assert!(kind.force_unlock(operator, NAME));
-        eventually(SOON, "the holder hears of it", || stuck.is_lost());
+        eventually("the holder hears of it", || stuck.is_lost());
         let force = calls(proxy).remove(0);
         let guard = kind.take(theirs, NAME);
         assert_refused(server, proxy, &force, &format!("{kind:?}"));
         guard.renew().unwrap();
         // Before its end it would take that one as well.
         assert!(proxy.replay(&ending(server, &force, 60_000_000)).contains("taken"), "{kind:?}");
-        eventually(SOON, "that holder hears of it", || guard.is_lost());
+        eventually("that holder hears of it", || guard.is_lost());
     });
 }
 
@@ -106,7 +106,7 @@ fn a_late_withdrawal_takes_no_place_of_the_next_request() {
         drop(lock.request().unwrap());
         let withdrawal = first_other(proxy, "withdrawal");
         let waiting = lock.request().unwrap();
-        eventually(SOON, "the next one is in the queue", || kind.waiting(theirs, NAME) == 1);
+        eventually("the next one is in the queue", || kind.waiting(theirs, NAME) == 1);
         assert_refused(server, proxy, &withdrawal, "withdraw");
         guard.unlock().unwrap();
         granted(waiting, SOON).unlock().unwrap();

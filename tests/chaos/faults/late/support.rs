@@ -110,7 +110,7 @@ impl Kind {
         let client = self.client(&server.url());
         let guard = self.block(&client, "warm");
         drop(self.request(&client, "warm"));
-        eventually(SOON, "the request has left", || self.waiting(&client, "warm") == 0);
+        eventually("the request has left", || self.waiting(&client, "warm") == 0);
         guard.unlock().unwrap();
         self.take(&client, "warm").unlock().unwrap();
         assert!(!self.force_unlock(&client, "warm"));

@@ -27,7 +27,7 @@ fn tell_later(pool: &Pool, numbers: std::ops::Range<i64>) {
 }
 
 fn until_told(pool: &Pool) {
-    eventually(SECOND * 10, "all is told", || !pool.is_telling());
+    eventually("all is told", || !pool.is_telling());
 }
 
 const TOLD: &str = "create table told (at bigserial, what bigint)";
@@ -67,7 +67,7 @@ fn messages_are_dropped_when_no_session_is_left_to_send_them() {
     tell_later(pool, 0..1);
     for (left, stuck) in [(1, stuck[0]), (0, stuck[1])] {
         con.script(&format!("select pg_terminate_backend({stuck})"), soon()).unwrap();
-        eventually(SECOND * 10, "its thread ends", || telling() == left);
+        eventually("its thread ends", || telling() == left);
         assert_eq!(pool.shared.state.lock().untold.len(), left);
     }
     tell_later(pool, 1..2);
