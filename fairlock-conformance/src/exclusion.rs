@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use super::{Harness, PATIENT, Promise, client, client_with, lock, lock_of};
+use super::{Harness, Promise, client, lock, lock_of};
 
 /// While one owner holds the lock, no other gets it: neither another client nor another thread.
 pub fn a_lock_is_held_by_one_owner_at_a_time(harness: &impl Harness) {
@@ -39,7 +39,7 @@ pub fn a_released_lock_is_free(harness: &impl Harness) {
 pub fn threads_of_many_clients_never_overlap(harness: &impl Harness) {
     const TURNS: u32 = 25;
     let (inside, done) = (AtomicU32::new(0), AtomicU32::new(0));
-    let locks: Vec<_> = (0..4).map(|_| lock_of(harness, &client_with(harness, PATIENT), "busy")).collect();
+    let locks: Vec<_> = (0..4).map(|_| lock_of(harness, &client(harness), "busy")).collect();
     thread::scope(|scope| {
         for lock in locks.iter().chain(&locks) {
             let (inside, done) = (&inside, &done);

@@ -7,7 +7,7 @@ use fairlock_core::backend::{
 };
 
 use super::shared::{granted, semaphores};
-use super::{Harness, LEASE, SLACK, client, lock, lock_of, until_in_queue};
+use super::{Harness, LEASE, PATIENCE, SLACK, client, lock, lock_of, until_in_queue};
 use crate::requests::Bench;
 
 /// For longer than its lease, without any renewal, and whatever becomes of the client.
@@ -42,7 +42,7 @@ pub fn the_next_waiter_gets_a_kept_lock_at_its_end(harness: &impl Harness) {
     guard.keep_for(LEASE / 2).unwrap();
     assert!(heir.decided().try_recv().is_err());
     harness.pass(LEASE / 2 + SLACK / 2);
-    heir.decided().recv_timeout(SLACK * 2).expect("at the end of its time");
+    heir.decided().recv_timeout(PATIENCE).expect("at the end of its time");
     heir.wait().unwrap().unlock().unwrap();
     // A time that is over before the lock is given up.
     let guard = ours.lock().unwrap();

@@ -11,7 +11,7 @@
 //! | `tasks` | the same by futures: waits, work, terms, several locks, the calls of a client |
 //! | `lock_all`, `kept`, `insight` | several locks at once, locks that stay taken, what an operator sees and does |
 //! | `requests`, `tickets`, `releases` | repeats, forgotten places and late releases, by calls of the backend itself |
-//! | `forward` | no cases: a backend that changes a few methods of another backend |
+//! | `forward`, `time` | no cases: a backend that changes a few methods of another backend; the time of a store with a clock of its own |
 
 mod exclusion;
 pub mod forward;
@@ -27,6 +27,7 @@ mod requests;
 mod shared;
 mod tasks;
 mod tickets;
+pub mod time;
 mod units;
 mod waits;
 
@@ -53,16 +54,14 @@ pub use waits::*;
 use fairlock_core::backend::Backend;
 use fairlock_core::{Client, Clock, Lock, LockKind};
 
-/// The lease of the clients in the cases: short, since a real server's time can't be moved, and twice the response time-out
-/// of a second that a busy machine needs.
-pub const LEASE: Duration = Duration::from_secs(2);
-/// The time to live of a place, where a case waits for its heartbeats or its end.
-pub const PLACE_TTL: Duration = Duration::from_millis(600);
-/// That of all other places: longer than a busy machine stands still. A wait that was quiet for the rest of its place is passed over, and a
-/// hold that was just handed over ends then.
-pub(crate) const PATIENT: Duration = Duration::from_secs(5);
-/// How late a busy machine may be.
+/// The lease of the clients in the cases, and the time to live of most places. No case waits for its end in real time: [`Harness::pass`].
+pub const LEASE: Duration = Duration::from_secs(30);
+/// How long the hold or the place of a dead process lasts.
+pub const DEAD: Duration = Duration::from_secs(15);
+/// How much later than at its end something is certainly over.
 pub const SLACK: Duration = Duration::from_secs(1);
+/// How long a case waits in real time for a message or another thread, before it fails.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Something that one discipline promises and another does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,13 +85,15 @@ pub trait Harness: Sync {
     /// The locks that the cases take.
     fn kind(&self) -> LockKind;
 
-    /// A new connection to the store, as another process would make one. Its response time-out is at most half of [`LEASE`].
+    /// A new connection to the store, as another process would make one. Its response time-out is long, since a busy machine is no
+    /// reason to fail, and at most half of [`LEASE`].
     fn backend(&self) -> Arc<dyn Backend>;
 
-    /// The clock of clients and store.
+    /// The clock of the clients: a manual one. With the system's clock the cases take an hour.
     fn clock(&self) -> Clock;
 
-    /// Lets time pass. With a manual clock, every thread then does what is due.
+    /// Lets time pass for clients and store, and every thread then does what is due. A store with a clock of its own is moved beside
+    /// the clients' clock, or what it keeps is made older: [`time`].
     fn pass(&self, time: Duration);
 
     /// Removes the hold of the lock from the store, and tells no client.
@@ -119,35 +120,26 @@ pub trait Harness: Sync {
 
 /// A new client, as another process would have one.
 pub(crate) fn client(harness: &impl Harness) -> Client {
-    leased(harness, LEASE, PATIENT)
+    client_with(harness, LEASE)
 }
 
-/// A new client with another time to live for its places. If that is long, so is the lease: a hold that was just handed over is good for
-/// the shorter of the two.
+/// A new client with another time to live for its places.
 pub(crate) fn client_with(harness: &impl Harness, place_ttl: Duration) -> Client {
-    leased(harness, LEASE.max(place_ttl.min(PATIENT)), place_ttl)
+    Client::builder(harness.backend()).clock(harness.clock()).lease(LEASE).place_ttl(place_ttl).build().unwrap()
 }
 
-fn leased(harness: &impl Harness, lease: Duration, place_ttl: Duration) -> Client {
-    let builder = Client::builder(harness.backend()).clock(harness.clock());
-    builder.lease(lease).place_ttl(place_ttl).outage_limit(Duration::from_secs(5)).build().unwrap()
-}
-
-/// A client that listens, and the time in which its holder is told of a force. If the store sends messages, the client has a long
-/// lease (as long as the store grants): the first renewal then comes later, so the holder was told by the message, even on a busy
-/// machine.
-pub(crate) fn client_to_be_told(harness: &impl Harness) -> (Client, Duration) {
-    let (client, in_time) = if harness.tells_unasked() {
-        let backend = harness.backend();
-        let lease = Duration::from_secs(30);
-        let lease = backend.longest_lease().map_or(lease, |longest| longest.min(lease));
-        let builder = Client::builder(backend).clock(harness.clock()).lease(lease).place_ttl(PATIENT);
-        (builder.build().unwrap(), lease / 5)
-    } else {
-        (client(harness), LEASE)
-    };
+/// A client that listens.
+pub(crate) fn client_to_be_told(harness: &impl Harness) -> Client {
+    let client = client(harness);
     wait_once(harness, &client);
-    (client, in_time)
+    client
+}
+
+/// Lets those renewals come that tell a holder of a force, if no message does.
+pub(crate) fn until_told(harness: &impl Harness) {
+    if !harness.tells_unasked() {
+        harness.pass(LEASE / 2);
+    }
 }
 
 pub(crate) fn lock_of(harness: &impl Harness, client: &Client, name: &str) -> Lock {
@@ -184,11 +176,11 @@ pub(crate) fn until_waiting(harness: &impl Harness, lock: &Lock, n: usize) {
     }
 }
 
-/// Polls until `done`, for at most 10 s of real time.
+/// Polls until `done`, in real time.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let give_up_at = Instant::now() + Duration::from_secs(10);
+    let give_up_at = Instant::now() + PATIENCE;
     while !done() {
-        assert!(Instant::now() < give_up_at, "waited 10 s until {what}");
+        assert!(Instant::now() < give_up_at, "waited {PATIENCE:?} until {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }

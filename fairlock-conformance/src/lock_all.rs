@@ -3,11 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use fairlock_core::{Error, LockKind, TryLock};
 
-use super::{Harness, LEASE, PATIENT, client, client_with, lock, until, until_in_queue, until_waiting};
+use super::{Harness, LEASE, PATIENCE, client, lock, until, until_in_queue, until_told, until_waiting};
 
 /// While one lock of the list is busy the others are free in the end; a loss of one ends the wait for the next.
 pub fn lock_all_takes_all_or_none(harness: &impl Harness) {
@@ -36,6 +35,7 @@ pub fn lock_all_takes_all_or_none(harness: &impl Harness) {
         let waiter = scope.spawn(|| ours.lock_all(&names).map(drop));
         until_waiting(harness, last, 1);
         assert!(first.force_unlock().unwrap());
+        until_told(harness);
         assert!(matches!(waiter.join().unwrap(), Err(Error::Lost(lost)) if lost.lock.as_str() == "all:a"));
     });
     [first, middle].into_iter().for_each(free);
@@ -59,7 +59,7 @@ pub fn lock_alls_never_deadlock(harness: &impl Harness) {
     const TURNS: u32 = 20;
     const NAMES: [&str; 3] = ["order:a", "order:b", "order:c"];
     let lists: [&[usize]; 6] = [&[0, 1, 2], &[2, 1, 0], &[1, 2, 0], &[2, 0], &[1, 0], &[2, 1]];
-    let clients = [(); 3].map(|()| client_with(harness, PATIENT));
+    let clients = [(); 3].map(|()| client(harness));
     let inside = [const { AtomicU32::new(0) }; 3];
     let (turns, turned) = mpsc::channel();
     let in_time = thread::scope(|scope| {
@@ -82,13 +82,13 @@ pub fn lock_alls_never_deadlock(harness: &impl Harness) {
         }
         drop(turns);
         let mut in_time = 0;
-        while let Ok(alone) = turned.recv_timeout(Duration::from_secs(10)) {
+        while let Ok(alone) = turned.recv_timeout(PATIENCE) {
             assert!(alone, "two holders, or a loss");
             in_time += 1;
         }
         clients.iter().for_each(|client| _ = client.shutdown());
         in_time
     });
-    assert_eq!(in_time, 6 * TURNS, "no turn for 10 s: a deadlock");
+    assert_eq!(in_time, 6 * TURNS, "no turn for long: a deadlock");
     NAMES.iter().for_each(|name| harness.assert_nothing_is_left(name));
 }

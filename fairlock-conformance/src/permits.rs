@@ -7,7 +7,7 @@ use std::time::Duration;
 use fairlock_core::{Error, LockKind, LostCause, Request};
 
 use super::shared::{assert_mismatch, assert_waits, granted, is_kept, semaphores};
-use super::{Harness, PATIENT, Promise, client, client_to_be_told, client_with, until};
+use super::{Harness, LEASE, PATIENCE, Promise, client, client_to_be_told, until, until_told};
 
 /// Eight threads in four clients take one to three of three permits, and all of them get their turns.
 pub fn no_more_permits_than_there_are(harness: &impl Harness) {
@@ -17,7 +17,7 @@ pub fn no_more_permits_than_there_are(harness: &impl Harness) {
         return;
     }
     let (taken, done) = (AtomicU32::new(0), AtomicU32::new(0));
-    let clients = [(); 4].map(|()| client_with(harness, PATIENT));
+    let clients = [(); 4].map(|()| client(harness));
     thread::scope(|scope| {
         for (number, client) in (0..).zip(clients.iter().chain(&clients)) {
             let (taken, done) = (&taken, &done);
@@ -142,13 +142,14 @@ pub fn more_than_there_are_is_refused(harness: &impl Harness) {
 /// The others keep theirs, and the next waiter gets what is free. By force on all, all are told.
 pub fn one_of_five_is_taken_by_force(harness: &impl Harness) {
     let Some([b]) = semaphores(harness, "force", 5) else { return };
-    let (client, in_time) = client_to_be_told(harness);
+    let client = client_to_be_told(harness);
     let a = client.semaphore("force", 5).unwrap();
     let [first, second, third, fourth, fifth] = [(); 5].map(|()| a.acquire().unwrap());
     let waiter = b.request().unwrap();
     assert!(b.force_unlock_of(third.owner()).unwrap());
     if harness.promises(Promise::HandOff) {
-        let lost = third.lost().recv_timeout(in_time).expect("told by a message, or by the next renewal");
+        until_told(harness);
+        let lost = third.lost().recv_timeout(PATIENCE).expect("told by a message, or by the next renewal");
         assert_eq!(lost.cause, LostCause::Taken);
     }
     assert!(matches!(third.renew(), Err(Error::Lost(_))));
@@ -204,7 +205,7 @@ pub fn a_large_request_that_is_kicked_lets_the_others_in(harness: &impl Harness)
     let small = granted(small);
     small.unlock().unwrap();
     held.unlock().unwrap();
-    harness.pass(PATIENT / 2); // the large one finds out at its next heartbeat
+    harness.pass(LEASE / 2); // the large one finds out at its next heartbeat
     granted(large).unlock().unwrap();
     harness.assert_nothing_is_left("kick");
 }

@@ -6,8 +6,8 @@ use std::thread;
 use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId, only};
 use fairlock_core::{Cancel, Error, LockKind, LockName, LostCause, OwnerId};
 
-use super::shared::{DEAD, assert_waits, granted, is_kept, rw_locks, rw_locks_of_one};
-use super::{Harness, LEASE, PATIENT, PLACE_TTL, SLACK, client, client_with, until};
+use super::shared::{assert_waits, granted, is_kept, rw_locks, rw_locks_of_one};
+use super::{DEAD, Harness, LEASE, PATIENCE, SLACK, client, client_with, until};
 use crate::requests::{Bench, place_of_all};
 
 /// Owners of one client and of others; each hold is listed.
@@ -52,7 +52,7 @@ pub fn sections_of_writers_never_overlap_any_other(harness: &impl Harness) {
         return;
     }
     let (inside, done) = (AtomicU32::new(0), AtomicU32::new(0));
-    let clients = [(); 4].map(|()| client_with(harness, PATIENT));
+    let clients = [(); 4].map(|()| client(harness));
     thread::scope(|scope| {
         for (number, client) in (0..).zip(clients.iter().chain(&clients)) {
             let (inside, done) = (&inside, &done);
@@ -231,7 +231,7 @@ pub fn a_dead_head_lets_the_others_in(harness: &impl Harness) {
     let silent_owner = silent.owner();
     let mut readers = Vec::new();
     for (lock, owner) in [(&silent.lock, &silent_owner), (&gone.0, &gone.1)] {
-        let client = || client_with(harness, PLACE_TTL);
+        let client = || client_with(harness, DEAD);
         let [a, b] = [(); 2].map(|()| client().rw_lock(lock.name.as_str()).unwrap());
         let reading = a.read().unwrap();
         let mut place = place_of_all(lock, owner, 1);
@@ -240,9 +240,9 @@ pub fn a_dead_head_lets_the_others_in(harness: &impl Harness) {
         assert!(matches!(asked, Acquired::Queued { rank: 0, .. }), "{asked:?}");
         readers.push((reading, b.reader().request().unwrap()));
     }
-    harness.pass(DEAD + PLACE_TTL);
+    harness.pass(DEAD + SLACK);
     for (reading, reader) in readers {
-        reader.decided().recv_timeout(SLACK).expect("a dead writer costs its place's time");
+        reader.decided().recv_timeout(PATIENCE).expect("a dead writer costs its place's time");
         reader.wait().unwrap().unlock().unwrap();
         reading.unlock().unwrap();
     }
@@ -251,20 +251,15 @@ pub fn a_dead_head_lets_the_others_in(harness: &impl Harness) {
 /// And by no more, though a live reader left before that.
 pub fn a_dead_reader_delays_a_writer_by_its_lease(harness: &impl Harness) {
     let Some([a, b]) = rw_locks(harness, "dead reader") else { return };
-    let began = harness.clock().now();
-    let passed = || harness.clock().now() - began;
     dies_while_it_reads(harness, "dead reader");
     let reading = a.read().unwrap();
     let writer = b.writer().request().unwrap();
     harness.pass(DEAD / 2);
     reading.renew().unwrap(); // prolongs this one alone
     reading.unlock().unwrap();
-    let early = writer.decided().try_recv().is_ok();
-    assert!(!early || passed() >= DEAD, "the lease of the dead reader counts, after {:?}", passed());
-    harness.pass(DEAD / 2 + DEAD / 4);
-    if !early {
-        writer.decided().recv_timeout(SLACK).expect("at the end of the lease");
-    }
+    assert!(writer.decided().try_recv().is_err(), "the lease of the dead reader counts");
+    harness.pass(DEAD / 2 + SLACK);
+    writer.decided().recv_timeout(PATIENCE).expect("at the end of the lease");
     writer.wait().unwrap().unlock().unwrap();
     harness.assert_nothing_is_left("dead reader");
 }
@@ -276,7 +271,7 @@ pub fn a_dead_reader_ends_nobody_elses_hold(harness: &impl Harness) {
     dies_while_it_reads(harness, "own leases");
     let fixed = b.fixed_lease(DEAD).read().unwrap();
     let after = c.read().unwrap();
-    harness.pass(DEAD + DEAD / 4);
+    harness.pass(DEAD + SLACK);
     assert!(fixed.is_lost());
     assert!(matches!(fixed.unlock(), Err(Error::Lost(lost)) if lost.cause == LostCause::LeaseOver));
     for guard in [&before, &after] {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::{AsyncLock, Error, LockKind, TryLock};
 
-use super::{Harness, Promise, SLACK, client, client_to_be_told, lock, until, until_in_queue};
+use super::{Harness, LEASE, PATIENCE, Promise, SLACK, client, client_to_be_told, lock, until, until_in_queue};
 
 /// Each poll of this thread but the first follows a wake-up.
 struct Unpark(Thread);
@@ -21,18 +21,20 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs the future to its end, for at most 10 s of real time. A manual clock moves meanwhile.
+/// Runs the future to its end. Time stands still unless only a renewal can end the future.
 fn run<F: Future>(harness: &impl Harness, future: F) -> F::Output {
     let (mut future, waker) = (pin!(future), Waker::from(Arc::new(Unpark(thread::current()))));
-    let give_up_at = Instant::now() + Duration::from_secs(10);
+    let give_up_at = Instant::now() + PATIENCE;
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return output;
         }
-        assert!(Instant::now() < give_up_at, "no wake-up in 10 s");
-        match harness.clock().manual() {
-            Some(_) => harness.pass(Duration::from_millis(10)),
-            None => thread::park_timeout(give_up_at.saturating_duration_since(Instant::now())),
+        assert!(Instant::now() < give_up_at, "no wake-up in {PATIENCE:?}");
+        if harness.tells_unasked() {
+            thread::park_timeout(give_up_at.saturating_duration_since(Instant::now()));
+        } else {
+            thread::park_timeout(Duration::from_millis(20));
+            harness.pass(SLACK);
         }
     }
 }
@@ -51,7 +53,11 @@ pub fn tasks_get_the_lock_in_the_order_of_their_first_polls(harness: &impl Harne
     let (ours, theirs) = (lock(harness, "tasks"), task_lock(harness, "tasks"));
     let guard = ours.lock().unwrap();
     assert!(run(harness, theirs.try_lock()).unwrap().guard().is_none());
-    assert!(run(harness, theirs.try_lock_for(SLACK / 10)).unwrap().guard().is_none());
+    let mut waits = theirs.try_lock_for(SLACK);
+    begin(&mut waits);
+    until_in_queue(harness, &ours, 1);
+    harness.pass(SLACK);
+    assert!(run(harness, waits).unwrap().guard().is_none());
     until_in_queue(harness, &ours, 0);
     let waiters = if harness.promises(Promise::Order) { 3 } else { 1 };
     let waits: Vec<_> = (1..=waiters)
@@ -93,7 +99,7 @@ pub fn a_dropped_future_of_a_task_leaves_nothing(harness: &impl Harness) {
 
 /// Then the lock is free for others.
 pub fn work_of_a_task_is_dropped_when_its_hold_is_lost(harness: &impl Harness) {
-    let (client, _) = client_to_be_told(harness);
+    let client = client_to_be_told(harness);
     let ours = client.lock_of("work", harness.kind()).unwrap().to_async();
     let theirs = task_lock(harness, "work");
     let work = ours.with(async |_| {
@@ -108,13 +114,13 @@ pub fn work_of_a_task_is_dropped_when_its_hold_is_lost(harness: &impl Harness) {
     let held = run(harness, theirs.try_lock()).unwrap().guard().expect("it was taken");
     assert!(matches!(run(harness, ours.try_with(async |_| ())), Ok(TryLock::Busy(_))));
     run(harness, held.unlock()).unwrap();
-    assert!(matches!(run(harness, ours.with_for(SLACK * 10, async |_| 7)), Ok(TryLock::Granted(7))));
+    assert!(matches!(run(harness, ours.with_for(LEASE * 100, async |_| 7)), Ok(TryLock::Granted(7))));
     harness.assert_nothing_is_left("work");
 }
 
 /// Its next term has a larger token.
 pub fn a_task_that_leads_asks_again_after_a_loss(harness: &impl Harness) {
-    let (client, _) = client_to_be_told(harness);
+    let client = client_to_be_told(harness);
     let ours = client.lock_of("leads", harness.kind()).unwrap().to_async();
     let theirs = task_lock(harness, "leads");
     let former = Cell::new(None);
@@ -170,7 +176,7 @@ pub fn a_task_looks_kicks_and_ends_its_client(harness: &impl Harness) {
         assert!(run(harness, ours.kick(&waiter)).unwrap());
         drop(request);
     }
-    let mut drains = Box::pin(leaver.drain(SLACK * 10));
+    let mut drains = Box::pin(leaver.drain(LEASE * 100));
     begin(&mut drains);
     until("it is drained", || matches!(run(harness, ours.try_lock()), Err(Error::Shutdown { .. })));
     guard.check().unwrap();

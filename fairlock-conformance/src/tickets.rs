@@ -3,7 +3,7 @@
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Acquire, Acquired, Place, Released, Renew, Renewal, Wait, Withdrawn, only};
 
-use super::{Harness, LEASE, PLACE_TTL, Promise, SLACK};
+use super::{DEAD, Harness, LEASE, Promise, SLACK};
 use crate::requests::Bench;
 
 /// Waiters of one client, which know their tickets.
@@ -28,7 +28,7 @@ impl<'a> Waiters<'a> {
         let (owner, ticket) = &self.all[number];
         let mut place = self.bench.place(owner, 100 + number as u64);
         // Only the first one is ever left alone.
-        let ttl = if number == 0 { PLACE_TTL } else { LEASE };
+        let ttl = if number == 0 { DEAD } else { LEASE };
         (place.wait, place.ttl, place.ticket) = (Wait::Forever, ttl, *ticket);
         place
     }
@@ -123,7 +123,7 @@ pub fn a_waiter_whose_grant_is_over_is_next(harness: &impl Harness) {
     let token = bench.token(&holder, 1);
     let waiters = Waiters::new(&bench, 3);
     assert_eq!(bench.release(&holder, 1, token), Released::Released);
-    harness.pass(PLACE_TTL + SLACK);
+    harness.pass(DEAD + SLACK);
     // The first waiter did not take the lock in time: the second waiter gets it by its next ask.
     let Acquired::Granted { token, .. } = waiters.asks(1) else { panic!("{:?}", waiters.asks(1)) };
     assert_eq!(waiters.queues(2).0, 0);

@@ -7,8 +7,8 @@ use fairlock_core::backend::{
 };
 use fairlock_core::{FencingToken, LockKind, OwnerId};
 
-use super::shared::{DEAD, benches, is_kept};
-use super::{Harness, LEASE, SLACK, client_with, until};
+use super::shared::{benches, is_kept};
+use super::{DEAD, Harness, LEASE, PATIENCE, SLACK, client_with, until};
 use crate::requests::Bench;
 
 /// All units of a lock of any kind.
@@ -176,7 +176,7 @@ pub fn an_expired_hold_is_not_renewed(harness: &impl Harness) {
         assert_eq!(renew(bench, live, 2, *lives), Renewal::Renewed, "this one alone");
     }
     if !benches.is_empty() {
-        harness.pass(DEAD + DEAD / 4);
+        harness.pass(DEAD + SLACK);
     }
     for ((bench, (dead, live)), (token, lives)) in benches.iter().zip(&holds).zip(tokens) {
         assert_eq!(renew(bench, dead, 1, token), Renewal::Lost);
@@ -201,7 +201,7 @@ pub fn heartbeats_and_asks_grant_all_that_fit(harness: &impl Harness) {
     };
     let (queues, short) = (stand(&of_heartbeats, &[1, 1, ALL, 1]), stand(&of_asks, &[1]));
     if !of_asks.is_empty() {
-        harness.pass(LEASE + LEASE / 8);
+        harness.pass(LEASE + SLACK);
     }
     for (bench, waiters) in of_asks.iter().zip(short) {
         let (owner, _) = &waiters[0];
@@ -234,7 +234,7 @@ pub fn heartbeats_and_asks_grant_all_that_fit(harness: &impl Harness) {
     benches.for_each(|bench| harness.assert_nothing_is_left(bench.lock.name.as_str()));
 }
 
-/// Waiters for this many units, numbered by their requests. The holder lives until they stand there, also on a busy machine.
+/// Waiters for this many units, numbered by their requests. The holder lives until they stand there.
 fn stand_behind_a_dead_holder(bench: &Bench, units: &[u32]) -> Vec<(OwnerId, u32)> {
     let dead = bench.owner();
     let all = Acquire::new(bench.place(&dead, 9), LEASE);
@@ -280,7 +280,7 @@ pub fn the_next_of_a_client_looks_when_its_first_has_left(harness: &impl Harness
     let bench = Bench::of_kind(harness, kind, "look");
     let (dead, live) = (bench.owner(), bench.owner());
     // No heartbeat is due, which would find the free permit as well.
-    let client = client_with(harness, Duration::from_secs(60));
+    let client = client_with(harness, Duration::from_secs(120));
     let semaphore = client.semaphore("look", 2).unwrap();
     let token = bench.token_of(&live, 1, 1);
     let short = Acquire::new(bench.place_of(&dead, 2, 1), DEAD);
@@ -288,8 +288,8 @@ pub fn the_next_of_a_client_looks_when_its_first_has_left(harness: &impl Harness
     let (first, second) = (semaphore.request_many(2).unwrap(), semaphore.request().unwrap());
     drop(first);
     until("the first has left", || bench.queue() == 1);
-    harness.pass(DEAD + DEAD / 4);
-    second.decided().recv_timeout(SLACK).expect("at the end of the dead holder's lease");
+    harness.pass(DEAD + SLACK);
+    second.decided().recv_timeout(PATIENCE).expect("at the end of the dead holder's lease");
     second.wait().unwrap().unlock().unwrap();
     assert_eq!(bench.release(&live, 1, token), Released::Released);
     harness.assert_nothing_is_left("look");

@@ -2,13 +2,12 @@
 
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fairlock_core::{Cancel, Error};
 
-use super::shared::SOON;
 use super::{
-    Harness, LEASE, Promise, SLACK, client, client_with, lock, lock_of, until, until_in_queue, until_waiting,
+    Harness, LEASE, PATIENCE, Promise, client, client_with, lock, lock_of, until, until_in_queue, until_waiting,
 };
 
 /// The lock goes from client to client, each time by a message.
@@ -45,7 +44,7 @@ pub fn a_timed_wait_ends_on_time_and_leaves_nothing(harness: &impl Harness) {
         until_waiting(harness, &ours, 1);
         harness.pass(LEASE);
         let waited = waiter.join().unwrap();
-        assert!(waited >= LEASE && waited < LEASE + SOON, "{waited:?}");
+        assert_eq!(waited, LEASE);
     });
     until_in_queue(harness, &ours, 0);
     guard.unlock().unwrap();
@@ -61,10 +60,8 @@ pub fn a_cancelled_wait_ends_at_once_and_leaves_nothing(harness: &impl Harness) 
     thread::scope(|scope| {
         let waiter = scope.spawn(|| theirs.cancelled_by(&cancel).lock().map(drop));
         until_waiting(harness, &ours, 1);
-        let started = Instant::now();
         cancel.cancel();
         assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled { .. })));
-        assert!(started.elapsed() < SOON);
     });
     assert!(matches!(theirs.cancelled_by(&cancel).lock(), Err(Error::Cancelled { .. })));
     until_in_queue(harness, &ours, 0);
@@ -118,14 +115,14 @@ pub fn a_request_says_when_it_is_decided(harness: &impl Harness) {
     assert!(request.wait_for(Duration::ZERO).unwrap().guard().is_none());
     assert!(request.decided().try_recv().is_err());
     guard.unlock().unwrap();
-    request.decided().recv_timeout(Duration::from_secs(5)).unwrap();
+    request.decided().recv_timeout(PATIENCE).unwrap();
     let guard = request.wait_for(Duration::ZERO).unwrap().guard().expect("it was decided");
     assert!(theirs.is_held());
     assert!(matches!(request.wait_for(Duration::ZERO), Err(Error::Misuse { .. })));
     guard.unlock().unwrap();
     // A free lock is granted at once, and released if the request is dropped.
     let request = theirs.request().unwrap();
-    request.decided().recv_timeout(Duration::from_secs(5)).unwrap();
+    request.decided().recv_timeout(PATIENCE).unwrap();
     drop(request);
     assert!(!theirs.is_locked().unwrap());
     harness.assert_nothing_is_left("request");
@@ -140,7 +137,7 @@ pub fn a_dropped_request_leaves_the_queue(harness: &impl Harness) {
     drop(dropped);
     until_in_queue(harness, &ours, 1);
     guard.unlock().unwrap();
-    other.decided().recv_timeout(Duration::from_secs(5)).unwrap();
+    other.decided().recv_timeout(PATIENCE).unwrap();
     drop(other);
     until("the grant that was not taken is released", || !ours.is_locked().unwrap());
     harness.assert_nothing_is_left("dropped");
@@ -204,7 +201,7 @@ pub fn a_drain_ends_waits_and_lets_holders_finish(harness: &impl Harness) {
         let waited = lock_of(harness, &leaver, "other");
         let waiter = scope.spawn(move || waited.lock().map(drop));
         until_waiting(harness, &lock_of(harness, &stayer, "other"), 1);
-        let drain = scope.spawn(|| leaver.drain(SLACK * 10));
+        let drain = scope.spawn(|| leaver.drain(LEASE));
         assert!(matches!(waiter.join().unwrap(), Err(Error::Shutdown { .. })));
         held.check().unwrap();
         assert!(theirs.try_lock().unwrap().guard().is_none());

@@ -147,32 +147,12 @@ mod memory_fair {
     fairlock_conformance::conformance_tests!(super::InMemory<super::MemoryBackend, 0>);
 }
 
-mod memory_plain {
-    fairlock_conformance::conformance_tests!(super::InMemory<super::MemoryBackend, 1>);
-}
-
-mod memory_writers {
-    fairlock_conformance::conformance_tests!(super::InMemory<super::MemoryBackend, 2>);
-}
-
 mod memory_one_permit {
-    fairlock_conformance::conformance_tests!(super::InMemory<super::MemoryBackend, 3>);
+    fairlock_conformance::conformance_tests!(super::InMemory<super::MemoryBackend, 1>, exclusive);
 }
 
 mod rows_fair {
     fairlock_conformance::conformance_tests!(super::InMemory<super::Rows, 0>);
-}
-
-mod rows_plain {
-    fairlock_conformance::conformance_tests!(super::InMemory<super::Rows, 1>, exclusive);
-}
-
-mod rows_writers {
-    fairlock_conformance::conformance_tests!(super::InMemory<super::Rows, 2>, exclusive);
-}
-
-mod rows_one_permit {
-    fairlock_conformance::conformance_tests!(super::InMemory<super::Rows, 3>, exclusive);
 }
 
 mod hand_off {
