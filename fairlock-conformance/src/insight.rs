@@ -84,7 +84,7 @@ pub fn an_absent_waiter_is_marked_and_not_counted(harness: &impl Harness) {
     let alive = lock(harness, "used").request().unwrap();
     let used = Bench::new(harness, "used");
     let dead: Vec<OwnerId> = (0..3).map(|number| dies_in_queue(&used, number)).collect();
-    harness.pass(DEAD + SLACK);
+    harness.pass(2 * DEAD);
     until("only the live one counts", || {
         let state = ours.inspect().unwrap();
         let (alive, dead) = state.queue.split_first().unwrap();
