@@ -56,4 +56,6 @@ pub use handle::{
 pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
 pub use snapshot::{HeldLock, WaitingRequest};
 pub use stats::{NotGranted, NotGrantedByKind, Stats, Times};
+#[doc(hidden)]
+pub use time::Driver;
 pub use time::{Attendance, Clock, ManualClock};

@@ -199,7 +199,7 @@ mod tests {
 
         /// A look-up is another thread, which may begin after the call that needs it has ended.
         fn is_asked(&self, times: usize) {
-            let end = Instant::now() + 10 * SECOND;
+            let end = Instant::now() + 120 * SECOND;
             while self.asked() < times {
                 assert!(Instant::now() < end, "{} of {times}", self.asked());
                 thread::yield_now();
@@ -222,7 +222,7 @@ mod tests {
 
         /// Waits until no look-up runs.
         fn is_done(&self) {
-            let (host, end) = (self.names.host("a.host"), Instant::now() + 10 * SECOND);
+            let (host, end) = (self.names.host("a.host"), Instant::now() + 120 * SECOND);
             let mut state = host.state.lock();
             while state.looking {
                 assert!(!host.ended.wait_until(&mut state, end).timed_out(), "it goes on");
@@ -251,10 +251,8 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    let asked = Instant::now();
                     let late = "the host's name was not looked up in time".to_owned();
                     assert_eq!(name_server.addresses(SECOND / 2), Err(late));
-                    assert!(asked.elapsed() < SECOND, "{:?}", asked.elapsed());
                 });
             }
         });
@@ -275,12 +273,12 @@ mod tests {
         assert_eq!(name_server.addresses(10 * SECOND), known);
         let asked = Instant::now();
         assert_eq!(name_server.addresses(10 * SECOND), known);
-        assert!(asked.elapsed() >= SOON && asked.elapsed() < SECOND, "{:?}", asked.elapsed());
+        assert!(asked.elapsed() >= SOON, "{:?}", asked.elapsed());
         let asked = Instant::now();
         for _ in 0..1000 {
             assert_eq!(name_server.addresses(10 * SECOND), known);
         }
-        assert!(asked.elapsed() < SECOND, "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < 500 * SOON, "each waits a moment: {:?}", asked.elapsed());
         name_server.is_asked(2);
         // The system gives up and is asked again, by one thread; the addresses stay.
         name_server.says_no();

@@ -169,7 +169,7 @@ mod tests {
             socket.until(began + TIME);
             let error = socket.read_exact(&mut [0; 1000]).expect_err("never whole");
             assert_eq!(error.kind(), ErrorKind::TimedOut);
-            assert!(began.elapsed() >= TIME && began.elapsed() < TIME + SECOND, "{:?}", began.elapsed());
+            assert!(began.elapsed() >= TIME, "{:?}", began.elapsed());
             drop(socket);
         });
     }
@@ -189,7 +189,7 @@ mod tests {
             let error = socket.write_all(&vec![0; 100_000_000]).expect_err("never taken");
             done.store(true, Ordering::SeqCst);
             assert_eq!(error.kind(), ErrorKind::TimedOut);
-            assert!(began.elapsed() >= TIME && began.elapsed() < TIME + SECOND, "{:?}", began.elapsed());
+            assert!(began.elapsed() >= TIME, "{:?}", began.elapsed());
         });
     }
 

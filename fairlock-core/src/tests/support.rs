@@ -20,7 +20,7 @@ use crate::stats::Counters;
 use crate::stop::Stop;
 use crate::wake::Sink;
 use crate::watchdog::THREADS;
-use crate::{Client, ClientId, FencingToken, ManualClock, OwnedLock, OwnedRequest};
+use crate::{Client, ClientId, Driver, FencingToken, ManualClock, OwnedLock, OwnedRequest};
 
 pub(super) const OUTAGE: Duration = Duration::from_secs(10);
 
@@ -34,6 +34,8 @@ pub(super) struct World {
     pub(super) store: Store,
     pub(super) client: Client,
     pub(super) shared: Arc<Shared>,
+    /// No thread of the client runs beside the test.
+    pub(super) drives: Driver,
 }
 
 /// A call that runs on its own thread. The clock waits for that thread.
@@ -77,7 +79,7 @@ impl World {
         let shared = Shared::new(id, config, Arc::new(store.clone()), Counters::new(0), &threads);
         let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
         *shared.subscription.lock() = Some(store.subscribe(id, sink).unwrap());
-        World { clock, store, client: Client(Arc::clone(&shared)), shared }
+        World { drives: clock.drive_here(), clock, store, client: Client(Arc::clone(&shared)), shared }
     }
 
     pub(super) fn label(&self) -> &str {

@@ -41,12 +41,17 @@ struct ManualState {
     threads: HashMap<ThreadId, Thread>,
     /// Threads of this library that were announced and do not run yet.
     announced: usize,
+    /// The test's thread, if it drives.
+    driver: Option<ThreadId>,
+    /// How many calls the driver is in that let the other threads run.
+    resting: usize,
 }
 
 impl Default for ManualState {
     fn default() -> ManualState {
         let now = Instant::now();
-        ManualState { now, last: now.checked_add(LAST).unwrap_or(now), threads: HashMap::new(), announced: 0 }
+        let last = now.checked_add(LAST).unwrap_or(now);
+        ManualState { now, last, threads: HashMap::new(), announced: 0, driver: None, resting: 0 }
     }
 }
 
@@ -79,6 +84,12 @@ pub struct Attendance {
     thread: ThreadId,
 }
 
+/// The calling thread's part as the driver of a [`ManualClock`], until this is dropped.
+#[doc(hidden)]
+#[must_use = "the thread drives until this is dropped"]
+#[derive(Debug)]
+pub struct Driver(ManualClock);
+
 impl ManualClock {
     /// A clock that stands still.
     pub fn new() -> ManualClock {
@@ -94,29 +105,44 @@ impl ManualClock {
     /// count. It gives up after 10 s, so that a test fails and does not hang.
     pub fn wait_for_waiters(&self, n: usize) {
         let mut state = self.0.state.lock();
+        let rests = self.rest(&mut state);
         self.wait_in_real_time(&mut state, |state| state.waiters() >= n);
+        self.drive_on(&mut state, rests);
     }
 
     /// Moves on deadline by deadline: at each one the threads that sleep until then run, the watchdog too, and the clock goes
     /// on when all sleep again. So holds stay renewed, however far it moves.
     pub fn advance(&self, by: Duration) {
         let mut state = self.0.state.lock();
+        let rests = self.rest(&mut state);
         self.settle(&mut state);
         let target = state.after(by);
         while state.next_deadline().is_some_and(|next| next <= target) {
             self.step_up_to(&mut state, target);
         }
         state.now = target;
+        self.drive_on(&mut state, rests);
     }
 
     /// Moves to the next deadline, but by no more than `at_most`, and returns the new time. As in [`advance`](Self::advance) all
     /// threads sleep before the clock moves and when this call returns: a test can inspect its world at each event.
     pub fn step(&self, at_most: Duration) -> Instant {
         let mut state = self.0.state.lock();
+        let rests = self.rest(&mut state);
         self.settle(&mut state);
         let limit = state.after(at_most);
         self.step_up_to(&mut state, limit);
+        self.drive_on(&mut state, rests);
         state.now
+    }
+
+    /// Has the calling thread drive: until the result is dropped, no other thread that sleeps on this clock wakes while the calling
+    /// thread runs, but only while the calling thread moves the clock or sleeps on it. So nothing of the library runs between two calls
+    /// of a test. While the thread waits for anything else, such as a channel, those threads do not run.
+    #[doc(hidden)]
+    pub fn drive_here(&self) -> Driver {
+        self.0.state.lock().driver = Some(thread::current().id());
+        Driver(self.clone())
     }
 
     /// Has the clock wait for the calling thread, as it does for threads inside this library: until the result is dropped the
@@ -131,10 +157,12 @@ impl ManualClock {
     /// the last time of the clock.
     pub fn jump(&self, by: Duration) {
         let mut state = self.0.state.lock();
+        let rests = self.rest(&mut state);
         self.settle(&mut state);
         state.now = state.after(by);
         self.wake_the_due(&mut state);
         self.settle(&mut state);
+        self.drive_on(&mut state, rests);
     }
 
     pub(super) fn is(&self, other: &ManualClock) -> bool {
@@ -149,6 +177,10 @@ impl ManualClock {
         }
         let thread = state.threads.entry(id).or_insert(Thread { role, depth: 0, asleep: None });
         thread.depth += 1;
+        // A thread of the library begins when the driver rests.
+        while role == Role::Background && state.is_held() {
+            self.0.changed.wait(&mut state);
+        }
         Attendance { clock: self.clone(), thread: id }
     }
 
@@ -176,16 +208,18 @@ impl ManualClock {
     ) -> Woken {
         let attendance = self.attend(Role::Caller);
         let mut state = self.0.state.lock();
+        let rests = self.rest(&mut state);
         loop {
-            if raised() {
-                return leave(state, attendance, Woken::Raised);
-            }
-            if deadline.is_some_and(|deadline| deadline <= state.now) {
-                return leave(state, attendance, Woken::TimeOut);
-            }
+            let is_due = deadline.is_some_and(|deadline| deadline <= state.now);
+            let woken = if raised() { Some(Woken::Raised) } else { is_due.then_some(Woken::TimeOut) };
             // After every wake-up, also one for another thread: `raise` and `wake_the_due` mark this thread as awake only if it
             // has to run.
-            if let Some(thread) = state.threads.get_mut(&attendance.thread)
+            if let Some(woken) = woken {
+                if !state.is_held() {
+                    self.drive_on(&mut state, rests);
+                    return leave(state, attendance, woken);
+                }
+            } else if let Some(thread) = state.threads.get_mut(&attendance.thread)
                 && thread.asleep.replace(Sleep { signal: address_of(signal), deadline }).is_none()
             {
                 // Only when it falls asleep: two sleepers that woke each other at every check would never rest.
@@ -195,10 +229,33 @@ impl ManualClock {
                 None => self.0.changed.wait(&mut state),
                 Some(at) => {
                     if self.0.changed.wait_until(&mut state, at).timed_out() && !raised() {
+                        self.drive_on(&mut state, rests);
                         return leave(state, attendance, Woken::TimeOut);
                     }
                 }
             }
+        }
+    }
+
+    /// Lets the other threads run if the calling thread drives: whether it does.
+    fn rest(&self, state: &mut ManualState) -> bool {
+        let drives = state.driver == Some(thread::current().id());
+        if drives {
+            state.resting += 1;
+            self.0.changed.notify_all();
+        }
+        drives
+    }
+
+    /// Ends the rest of a thread that drives, when the others sleep.
+    fn drive_on(&self, state: &mut MutexGuard<'_, ManualState>, rests: bool) {
+        if rests {
+            let here = thread::current().id();
+            self.wait_in_real_time(state, |state| {
+                let mut others = state.threads.iter().filter(|(id, _)| **id != here);
+                state.announced == 0 && others.all(|(_, thread)| thread.asleep.is_some())
+            });
+            state.resting -= 1;
         }
     }
 
@@ -243,6 +300,11 @@ impl ManualClock {
 }
 
 impl ManualState {
+    /// Whether the threads that sleep have to sleep on, since the driver runs.
+    fn is_held(&self) -> bool {
+        self.resting == 0 && self.driver.is_some_and(|driver| driver != thread::current().id())
+    }
+
     /// The time so much later, or the last one.
     fn after(&self, by: Duration) -> Instant {
         self.now.checked_add(by).map_or(self.last, |then| then.min(self.last))
@@ -283,6 +345,13 @@ impl Drop for Attendance {
             }
         }
         self.clock.0.changed.notify_all();
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.0.state.lock().driver = None;
+        self.0.0.changed.notify_all();
     }
 }
 

@@ -6,7 +6,7 @@ mod task_slot;
 
 use std::time::{Duration, Instant};
 
-pub use manual::{Attendance, ManualClock};
+pub use manual::{Attendance, Driver, ManualClock};
 pub(crate) use signal::{MOMENT, Raise, Signal, Woken};
 pub(crate) use task_slot::{TaskSlot, wake_afterwards};
 

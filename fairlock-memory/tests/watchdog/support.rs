@@ -10,7 +10,7 @@ use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
     LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
-use fairlock_core::{Client, ClientBuilder, ClientId, Clock, ManualClock, OwnedGuard, OwnedRequest};
+use fairlock_core::{Client, ClientBuilder, ClientId, Clock, Driver, ManualClock, OwnedGuard, OwnedRequest};
 use fairlock_memory::{Faults, MemoryBackend, Operation};
 use log::{LevelFilter, Log, Metadata, Record};
 
@@ -124,6 +124,8 @@ pub(crate) struct World {
     pub(crate) backend: Counting,
     /// The watchdogs of earlier tests that are stuck on their clocks.
     watchdogs_before: usize,
+    /// No thread of a client runs beside the test.
+    drives: Option<Driver>,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -142,6 +144,7 @@ impl World {
                 answers_left_out: Arc::default(),
                 units: Arc::default(),
             },
+            drives: Some(clock.drive_here()),
             clock,
             watchdogs_before: watchdogs(),
             _alone: alone,
@@ -180,6 +183,7 @@ impl World {
 /// next test's log.
 impl Drop for World {
     fn drop(&mut self) {
+        self.drives = None;
         let until = Instant::now() + 2 * S;
         while watchdogs() > self.watchdogs_before && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));

@@ -182,7 +182,7 @@ impl Visit<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "servers"))]
 mod tests {
     use super::*;
     use crate::net::test_server::TestServer;

@@ -208,6 +208,7 @@ mod tests {
     use super::*;
     use crate::fake_backend::named;
     use crate::net::hash_slot::of_name;
+    #[cfg(feature = "servers")]
     use crate::net::test_server::TestServer;
     use fairlock_core::LockKind;
     use redis::Value;
@@ -299,6 +300,7 @@ mod tests {
     }
 
     /// The server agrees on the slots, and on the names that have no slot.
+    #[cfg(feature = "servers")]
     #[test]
     fn the_server_agrees_on_slots_and_names_without_a_slot() {
         let server = TestServer::start_with(&["--cluster-enabled", "yes"]);

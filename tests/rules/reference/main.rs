@@ -1,18 +1,15 @@
 //! The rules of the hand-off are written twice: as fairlock-rules, and as the Lua, which runs here on a real server. Both get the same
 //! commands, and must give the same answers and messages, and show the same lock.
-//!
-//! proptest draws the commands, and shrinks a difference. `FAIRLOCK_CASES=5000` runs longer. `FAIRLOCK_SEED`, which a
-//! failure prints, repeats a run.
 
 mod cast;
 mod commands;
 mod days;
 mod differential;
+mod drawn;
 mod lua;
 mod lua_calls;
 mod lua_replies;
 mod mistakes;
-mod promises;
 mod rules;
 mod scenes;
 mod subject;
@@ -20,44 +17,16 @@ mod week;
 mod words;
 mod world;
 
-use std::cell::RefCell;
-use std::hash::{BuildHasher, Hasher, RandomState};
-
 use fairlock_core::LockKind;
-use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use commands::{Command, Scale, Step, Time, steps};
+use commands::{Command, Scale, Step, Time};
 use differential::Ways;
+use drawn::{KINDS, check, kinds, look_for_a_case, scale};
 use lua::{LuaServer, LuaSubject, Parts};
 use mistakes::{Mistake, Mistakes};
 use scenes::{play_scenes, without_harm};
 use subject::differ;
 use words::{Answer, Ask, Member, Patience, Push};
-
-/// A fair lock, a semaphore, and a read-write lock.
-static KINDS: [LockKind; 3] = [LockKind::Fair, LockKind::Semaphore { permits: 4 }, LockKind::ReadWrite];
-
-/// In the same order, and how many cases of each.
-fn kinds(cases: [u32; 3]) -> impl Iterator<Item = (LockKind, u32)> {
-    KINDS.into_iter().zip(cases)
-}
-
-fn scale(time: Time, kind: LockKind) -> Scale {
-    let ttls = match time {
-        // One time to live is what the scripts take for that of a queue whose state was lost.
-        Time::VirtualWithHarm if kind.is_shared() => [5_000, 9_000],
-        _ => [6_000, 9_000],
-    };
-    Scale { leases: [3_000, 12_000, 30_000], ttls, time, kind }
-}
-
-#[test]
-fn the_rules_keep_their_promises() {
-    for (kind, cases) in kinds([800, 250, 250]) {
-        let scale = scale(Time::Virtual, kind);
-        check(scale, cases, &mut |steps| promises::are_kept(scale, steps));
-    }
-}
 
 #[test]
 fn the_lua_does_what_the_rules_do() {
@@ -174,39 +143,4 @@ fn with_kinds<'a>(
         .iter()
         .map(move |mistake| (mistake, one))
         .chain(of_units.iter().map(move |mistake| (mistake, units)))
-}
-
-/// Draws sequences of commands until the judge rejects one, for at most `cases` cases.
-fn check(scale: Scale, cases: u32, judge: &mut dyn FnMut(&[Step]) -> Result<(), String>) {
-    let cases = from_env("FAIRLOCK_CASES").map_or(cases, |cases| u32::try_from(cases).unwrap());
-    let seed = from_env("FAIRLOCK_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
-    if let Err(story) = look_for_a_case(scale, cases, seed, 2000, judge) {
-        panic!("FAIRLOCK_SEED={seed}:\n{story}");
-    }
-}
-
-/// The smallest case found that the judge rejects.
-fn look_for_a_case(
-    scale: Scale,
-    cases: u32,
-    seed: u64,
-    max_shrink_iters: u32,
-    judge: &mut dyn FnMut(&[Step]) -> Result<(), String>,
-) -> Result<(), String> {
-    let config = Config { cases, failure_persistence: None, max_shrink_iters, ..Config::default() };
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    let judge = RefCell::new(judge);
-    let result =
-        runner.run(&steps(scale, 60), |steps| (judge.borrow_mut())(&steps).map_err(TestCaseError::fail));
-    match result {
-        Ok(()) => Ok(()),
-        Err(TestError::Fail(story, _)) => Err(story.to_string()),
-        Err(TestError::Abort(reason)) => panic!("the drawing gave up: {reason}"),
-    }
-}
-
-fn from_env(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap())
 }

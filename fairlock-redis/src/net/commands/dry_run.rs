@@ -37,7 +37,7 @@ pub(crate) fn dry_run(
     Ok(answers)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "servers"))]
 mod tests {
     use super::*;
     use crate::net::test_server::{TIMEOUTS, TestServer};

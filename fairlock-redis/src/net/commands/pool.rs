@@ -467,5 +467,5 @@ impl fmt::Debug for Pool {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "night"))]
 mod tests;

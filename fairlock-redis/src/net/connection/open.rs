@@ -128,5 +128,5 @@ impl Role {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "night"))]
 mod tests;

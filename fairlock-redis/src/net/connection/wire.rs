@@ -92,5 +92,5 @@ impl Connection {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "night"))]
 mod tests;

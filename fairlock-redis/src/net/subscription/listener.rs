@@ -326,7 +326,7 @@ impl Message {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "night"))]
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64};
 

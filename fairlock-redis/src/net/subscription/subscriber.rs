@@ -122,5 +122,5 @@ impl Drop for Subscriber {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "night"))]
 mod tests;

@@ -167,5 +167,5 @@ impl fmt::Display for Cluster {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "night"))]
 mod tests;

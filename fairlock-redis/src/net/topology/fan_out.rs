@@ -87,7 +87,7 @@ fn ask(
     Ok(answers)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "night"))]
 mod tests {
     use super::*;
     use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};

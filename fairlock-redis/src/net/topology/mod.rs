@@ -301,7 +301,7 @@ impl ServerFailure {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "night"))]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 

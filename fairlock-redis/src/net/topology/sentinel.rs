@@ -369,5 +369,5 @@ impl fmt::Display for Sentinel {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "night"))]
 mod tests;

@@ -94,7 +94,7 @@ impl fmt::Display for Single {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "night"))]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 

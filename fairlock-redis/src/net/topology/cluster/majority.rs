@@ -221,5 +221,5 @@ impl MajorityState {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "night"))]
 mod tests;

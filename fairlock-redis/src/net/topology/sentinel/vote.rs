@@ -105,5 +105,5 @@ impl SentinelState {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "night"))]
 mod tests;
