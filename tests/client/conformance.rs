@@ -8,32 +8,27 @@ use std::time::Duration;
 use fairlock::backend::{Backend, LockId};
 use fairlock::{Clock, Discipline, Durability, LockKind, LockName, ManualClock, MemoryBackend, RedisBackend};
 use fairlock_conformance::{Harness, LEASE, Promise};
-use fairlock_tests::rows::{Memory, Rows};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, keys_without_ttl};
 
-/// The kinds of lock that one owner holds alone, those of several units when it takes them all.
-const KINDS: [LockKind; 4] =
-    [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }];
-
-/// A store in memory, and the clock that it shares with its clients. The cases take locks of this one of [`KINDS`].
-struct InMemory<S, const KIND: usize> {
+/// A store in memory, and the clock that it shares with its clients. The cases take fair locks, or those of a semaphore with one permit.
+struct InMemory<const PERMIT: bool> {
     clock: ManualClock,
-    store: Arc<S>,
+    store: MemoryBackend,
     _alone: Alone,
 }
 
-impl<S: Memory, const KIND: usize> Harness for InMemory<S, KIND> {
+impl<const PERMIT: bool> Harness for InMemory<PERMIT> {
     fn new() -> Self {
         let (alone, clock) = (Alone::here(), ManualClock::new());
-        InMemory { store: Arc::new(S::on(&clock)), clock, _alone: alone }
+        InMemory { store: MemoryBackend::with_clock(clock.clone()), clock, _alone: alone }
     }
 
     fn kind(&self) -> LockKind {
-        KINDS[KIND]
+        if PERMIT { LockKind::Semaphore { permits: 1 } } else { LockKind::Fair }
     }
 
     fn backend(&self) -> Arc<dyn Backend> {
-        self.store.clone()
+        Arc::new(self.store.clone())
     }
 
     fn clock(&self) -> Clock {
@@ -45,11 +40,11 @@ impl<S: Memory, const KIND: usize> Harness for InMemory<S, KIND> {
     }
 
     fn lose_hold(&self, name: &str) {
-        self.store.lose_hold(name);
+        self.store.faults().lose_hold(name);
     }
 
-    fn promises(&self, promise: Promise) -> bool {
-        self.kind() != LockKind::Plain || promise == Promise::BothKinds
+    fn promises(&self, _promise: Promise) -> bool {
+        true
     }
 
     fn assert_nothing_is_left(&self, name: &str) {
@@ -144,15 +139,11 @@ impl<const RULE: u8> Drop for Redis<RULE> {
 }
 
 mod memory_fair {
-    fairlock_conformance::conformance_tests!(super::InMemory<super::MemoryBackend, 0>);
+    fairlock_conformance::conformance_tests!(super::InMemory<false>);
 }
 
 mod memory_one_permit {
-    fairlock_conformance::conformance_tests!(super::InMemory<super::MemoryBackend, 1>, exclusive);
-}
-
-mod rows_fair {
-    fairlock_conformance::conformance_tests!(super::InMemory<super::Rows, 0>);
+    fairlock_conformance::conformance_tests!(super::InMemory<true>, exclusive);
 }
 
 mod hand_off {

@@ -2,7 +2,6 @@
 //!
 //! | module | what it is for |
 //! | --- | --- |
-//! | [`rows`] | a store in memory that keeps each lock as bytes |
 //! | [`redis_server`] | a redis-server of the test's own: start, stop, kill, restart, query |
 //! | [`clean_server`] | the one server of a test, at which nothing may be left when the test ends |
 //! | [`postgres_server`] | a PostgreSQL server of the test's own: start, stop, kill, restart, standby; PgBouncer and Pgpool-II |
@@ -68,7 +67,6 @@ pub mod postgres_server;
 pub mod proxy;
 pub mod redis_server;
 pub mod residue;
-pub mod rows;
 pub mod secrets;
 pub mod sentinel;
 pub mod server_state;

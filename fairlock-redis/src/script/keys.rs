@@ -207,11 +207,7 @@ pub(crate) fn client_channel(client: impl fmt::Display) -> String {
 mod tests {
     use super::*;
     use crate::fake_backend::named;
-    use crate::net::hash_slot::of_name;
-    #[cfg(feature = "servers")]
-    use crate::net::test_server::TestServer;
     use fairlock_core::LockKind;
-    use redis::Value;
 
     fn id(name: &str) -> LockId {
         named(name, LockKind::Fair)
@@ -298,9 +294,18 @@ mod tests {
         assert_eq!(error.kind(), BackendErrorKind::InvalidName);
         assert_eq!(error.to_string(), "names that begin with redisson_lock_queue are keys of other locks");
     }
+}
+
+#[cfg(all(test, feature = "servers"))]
+mod on_a_server {
+    use super::*;
+    use crate::fake_backend::named;
+    use crate::net::hash_slot::of_name;
+    use crate::net::test_server::TestServer;
+    use fairlock_core::LockKind;
+    use redis::Value;
 
     /// The server agrees on the slots, and on the names that have no slot.
-    #[cfg(feature = "servers")]
     #[test]
     fn the_server_agrees_on_slots_and_names_without_a_slot() {
         let server = TestServer::start_with(&["--cluster-enabled", "yes"]);
@@ -312,7 +317,7 @@ mod tests {
             "orders", "a b", "müller", "{a}", "a{b}c", "{a}{b}", "{{a}}", "{a", "a}", "}", "{", "{}", "{}a",
             "a{}b", "}{", "}{a}", "a{}{b}", "a}b{c}", "{a}}",
         ] {
-            let keys = Keys::of(&id(name)).expect(name);
+            let keys = Keys::of(&named(name, LockKind::Fair)).expect(name);
             let slots = keys.typed().map(|(key, _)| slot(key));
             let same = slots.iter().all(|slot| *slot == slots[0]);
             assert_eq!(of_name(name), same.then_some(slots[0]), "{name}");

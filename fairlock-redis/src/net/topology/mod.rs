@@ -25,7 +25,7 @@ mod slot_map;
 mod voter;
 
 pub(super) use cluster::Cluster;
-#[cfg(test)]
+#[cfg(all(test, feature = "night"))]
 pub(super) use fan_out::fan_out;
 use route::Described;
 pub(crate) use route::Route;
