@@ -55,6 +55,33 @@ fn an_attending_threads_work_takes_no_time() {
     });
 }
 
+/// Raised or not, it runs when the driver moves the clock.
+#[test]
+fn no_thread_wakes_while_the_driver_runs() {
+    let manual = ManualClock::new();
+    let signal = Signal::new(&manual.clone().into());
+    let woken = Mutex::new(0);
+    std::thread::scope(|scope| {
+        let driver = manual.drive_here();
+        scope.spawn(|| {
+            let _here = manual.attend_here();
+            for seen in 0..10 {
+                signal.wait(seen, None);
+                *woken.lock() += 1;
+            }
+        });
+        for raised in 0..10 {
+            manual.wait_for_waiters(1);
+            signal.raise();
+            (0..100).for_each(|_| std::thread::yield_now());
+            assert_eq!(*woken.lock(), raised, "it wakes beside the driver");
+            manual.advance(Duration::ZERO);
+            assert_eq!(*woken.lock(), raised + 1);
+        }
+        drop(driver);
+    });
+}
+
 #[test]
 fn no_move_goes_past_the_last_time() {
     let moves: [fn(&ManualClock); 3] = [
