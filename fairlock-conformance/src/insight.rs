@@ -3,9 +3,7 @@
 use fairlock_core::backend::{Acquire, Acquired, Waiter, only};
 use fairlock_core::{Lock, OwnedRequest, Owner, OwnerId};
 
-use super::{
-    DEAD, Harness, LEASE, Promise, SLACK, client, lock, lock_of, until, until_in_queue,
-};
+use super::{DEAD, Harness, LEASE, Promise, SLACK, client, lock, lock_of, until, until_in_queue};
 use crate::requests::Bench;
 
 /// Waiters in the order of the queue. Each has its own client, and so its own heartbeats.

@@ -125,7 +125,12 @@ pub(crate) fn client(harness: &impl Harness) -> Client {
 
 /// A new client with another time to live for its places.
 pub(crate) fn client_with(harness: &impl Harness, place_ttl: Duration) -> Client {
-    Client::builder(harness.backend()).clock(harness.clock()).lease(LEASE).place_ttl(place_ttl).build().unwrap()
+    Client::builder(harness.backend())
+        .clock(harness.clock())
+        .lease(LEASE)
+        .place_ttl(place_ttl)
+        .build()
+        .unwrap()
 }
 
 /// A client that listens.

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::{AsyncLock, Error, LockKind, TryLock};
 
-use super::{Harness, LEASE, PATIENCE, Promise, SLACK, client, client_to_be_told, lock, until, until_in_queue};
+use super::{
+    Harness, LEASE, PATIENCE, Promise, SLACK, client, client_to_be_told, lock, until, until_in_queue,
+};
 
 /// Each poll of this thread but the first follows a wake-up.
 struct Unpark(Thread);

@@ -7,7 +7,8 @@ use std::time::Duration;
 use fairlock_core::{Cancel, Error};
 
 use super::{
-    Harness, LEASE, PATIENCE, Promise, client, client_with, lock, lock_of, until, until_in_queue, until_waiting,
+    Harness, LEASE, PATIENCE, Promise, client, client_with, lock, lock_of, until, until_in_queue,
+    until_waiting,
 };
 
 /// The lock goes from client to client, each time by a message.

@@ -20,7 +20,10 @@ mod settings;
 mod subscription;
 mod target;
 #[cfg(test)]
-#[cfg_attr(not(feature = "night"), allow(dead_code, reason = "most of what is tested in real time is tested at night"))]
+#[cfg_attr(
+    not(feature = "night"),
+    allow(dead_code, reason = "most of what is tested in real time is tested at night")
+)]
 pub(crate) mod test_server;
 mod topology;
 pub(crate) mod value;

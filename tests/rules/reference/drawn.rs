@@ -10,7 +10,8 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use crate::commands::{Scale, Step, Time, steps};
 
 /// A fair lock, a semaphore, and a read-write lock.
-pub(crate) static KINDS: [LockKind; 3] = [LockKind::Fair, LockKind::Semaphore { permits: 4 }, LockKind::ReadWrite];
+pub(crate) static KINDS: [LockKind; 3] =
+    [LockKind::Fair, LockKind::Semaphore { permits: 4 }, LockKind::ReadWrite];
 
 /// In the same order, and how many cases of each.
 pub(crate) fn kinds(cases: [u32; 3]) -> impl Iterator<Item = (LockKind, u32)> {
