@@ -260,4 +260,6 @@ fn take_if(from: &mut VecDeque<Question>, takes: &mut impl FnMut(&mut Question) 
 }
 
 #[cfg(test)]
+mod leads;
+#[cfg(all(test, feature = "servers"))]
 mod tests;

@@ -24,7 +24,7 @@ pub(crate) enum Command {
     Kick(Named),
     ForceRelease(LockId),
     TakeHold(Named),
-    #[cfg(test)]
+    #[cfg(all(test, feature = "servers"))]
     LoseHold,
 }
 
@@ -84,7 +84,7 @@ impl Command {
             Command::Kick(place) => entry.kick(context, &place.place(late)).into(),
             Command::ForceRelease(lock) => entry.force_release(context, lock)?.into(),
             Command::TakeHold(hold) => entry.take_hold(context, &hold.hold()).into(),
-            #[cfg(test)]
+            #[cfg(all(test, feature = "servers"))]
             Command::LoseHold => {
                 entry.lose_hold();
                 fairlock_core::backend::Released::Released.into()

@@ -128,5 +128,5 @@ fn fly(
     Ok(())
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "servers"))]
 mod tests;

@@ -22,7 +22,7 @@ mod builder;
 mod clients;
 mod combiner;
 mod command;
-#[cfg(test)]
+#[cfg(all(test, feature = "servers"))]
 mod conformance;
 mod doctor;
 mod fast;
@@ -41,11 +41,13 @@ mod sql;
 mod step;
 mod store;
 mod sweep;
-#[cfg(test)]
+#[cfg(all(test, feature = "servers"))]
 mod test_server;
 #[cfg(test)]
+mod test_values;
+#[cfg(all(test, feature = "servers"))]
 mod tests;
-#[cfg(test)]
+#[cfg(all(test, feature = "servers"))]
 mod wake_up_tests;
 mod wake_ups;
 mod window;

@@ -185,7 +185,7 @@ mod tests {
     use fairlock_tests::eventually;
 
     use super::*;
-    use crate::tests::lock;
+    use crate::test_values::lock;
 
     /// The request of an owner, with a place that is over at once.
     fn waits(link: &Link) -> Option<u64> {

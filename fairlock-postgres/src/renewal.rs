@@ -95,5 +95,5 @@ fn renew_part<'a>(
     unheard.filter(|_| !is_heard)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "servers"))]
 mod tests;

@@ -353,7 +353,7 @@ mod tests {
 
     use super::*;
     use crate::command::Command;
-    use crate::tests::{lock, soon};
+    use crate::test_values::{lock, soon};
 
     /// As when its thread panics.
     #[test]

@@ -8,9 +8,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place, Renew, RequestId, only,
-};
+use fairlock_core::backend::{Acquired, Backend, BackendErrorKind, LockId, Renew, only};
 use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 use fairlock_tests::eventually;
 use postgres_protocol::IsNull;
@@ -23,14 +21,8 @@ use crate::net::{Connection, Failure, Statement, TlsConfig, open};
 use crate::sql::{LIMITS, SWEEP};
 use crate::sweep;
 use crate::test_server::{SERVER, new_database};
+pub(crate) use crate::test_values::*;
 use crate::{PostgresBackend, PostgresBuilder};
-
-pub(crate) const SECOND: Duration = Duration::from_secs(1);
-pub(crate) const LEASE: Duration = Duration::from_secs(30);
-
-pub(crate) fn soon() -> Instant {
-    Instant::now() + SECOND * 15
-}
 
 pub(crate) fn session(url: &str) -> Connection {
     open(&Address::parse(url, &TlsConfig::default()).unwrap(), soon()).unwrap()
@@ -74,27 +66,11 @@ fn process_of(backend: &PostgresBackend) -> i32 {
     backend.0.pool.lend(soon(), process).unwrap()
 }
 
-pub(crate) fn lock(name: &str) -> LockId {
-    LockId::new(LockName::new(name).unwrap(), LockKind::Fair)
-}
-
-/// With a place that outlives the test.
-pub(crate) fn ask<'a>(lock: &'a LockId, owner: &'a OwnerId, request: u64) -> Acquire<'a> {
-    let mut place = Place::new(lock, owner, RequestId::new(request));
-    place.ttl = LEASE * 2;
-    Acquire::new(place, LEASE)
-}
-
 pub(crate) fn take(backend: &PostgresBackend, lock: &LockId, owner: &OwnerId) -> FencingToken {
     match only(backend.acquire(&[ask(lock, owner, 1)])).unwrap() {
         Acquired::Granted { token, .. } => token,
         other => panic!("{other:?}"),
     }
-}
-
-/// What [`take`] took.
-pub(crate) fn hold<'a>(lock: &'a LockId, owner: &'a OwnerId, token: FencingToken) -> Hold<'a> {
-    Hold::new(lock, owner, RequestId::new(1), token)
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! A cluster of real nodes that replaces a primary quickly, and slots that are moved step by step.
 
-
 use fairlock::{Discipline, RedisBuilder};
 
 use crate::eventually::eventually;

@@ -17,7 +17,7 @@ const COUNT: u16 = 10_000;
 #[derive(Debug)]
 pub struct Port {
     number: u16,
-    _reservation: UdpSocket,
+    _reservation: Option<UdpSocket>,
 }
 
 impl Port {
@@ -29,10 +29,15 @@ impl Port {
             let Ok(reservation) = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)) else { continue };
             // Another program may listen there.
             if TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok() {
-                return Port { number, _reservation: reservation };
+                return Port { number, _reservation: Some(reservation) };
             }
         }
         panic!("no free port between {FIRST} and {}", FIRST + COUNT - 1);
+    }
+
+    /// The port of a server that another process has started: it is reserved by that server alone.
+    pub(crate) fn of_another(number: u16) -> Port {
+        Port { number, _reservation: None }
     }
 
     /// The port number.

@@ -19,6 +19,7 @@ use crate::workdir::WorkDir;
 
 mod pgbouncer;
 mod pgpool;
+mod shared;
 mod standby;
 
 pub use pgbouncer::PgBouncer;
@@ -66,7 +67,11 @@ impl PostgresServerBuilder {
 
     /// Starts the server and returns when it answers. Its first database has fairlock's tables.
     pub fn start(self) -> PostgresServer {
-        let server = self.prepare(|server| {
+        self.start_in(WorkDir::new())
+    }
+
+    fn start_in(self, dir: WorkDir) -> PostgresServer {
+        let server = self.prepare_in(dir, |server| {
             let mut init = server.command("initdb");
             init.args(["-A", "trust", "-U", USER, "--no-sync", "-E", "UTF8", "--locale=C", "-D"]);
             run(init.arg(server.data()));
@@ -88,7 +93,10 @@ impl PostgresServerBuilder {
     }
 
     fn prepare(self, make_data: impl FnOnce(&PostgresServer)) -> PostgresServer {
-        let dir = WorkDir::new();
+        self.prepare_in(WorkDir::new(), make_data)
+    }
+
+    fn prepare_in(self, dir: WorkDir, make_data: impl FnOnce(&PostgresServer)) -> PostgresServer {
         if is_root() {
             run(Command::new("chown").arg("postgres").arg(dir.path()));
         }

@@ -9,11 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The guard process reads a pipe that only our process holds open. When our process drops the `WorkDir` or ends, the pipe closes, and
-/// the guard ends the noted processes and removes the dir. What a process has started may write for a moment after the process has
+/// [`CLEAN_UP`] begins.
+const READ: &str = "read -r _";
+
+/// The guard ends the noted processes and removes the dir. What a process has started may write for a moment after the process has
 /// ended: so the guard removes the dir again and again. Neither Ctrl-C nor a kill of the test's process group ends the guard, which has
 /// a group of its own.
-const GUARD: &str = r#"read -r _
-for noted in "$1"/pids/*; do
+const CLEAN_UP: &str = r#"for noted in "$1"/pids/*; do
     kill -CONT "${noted##*/}"
     kill -"$(cat "$noted")" "${noted##*/}"
 done
@@ -25,7 +27,7 @@ for noted in "$1"/pids/*; do
     kill -KILL "${noted##*/}"
 done
 for _ in $(seq 100); do
-    ! rm -rf -- "$1" || break
+    ! rm -rf -- "$@" || break
     sleep 0.1
 done"#;
 
@@ -33,12 +35,27 @@ done"#;
 #[derive(Debug)]
 pub struct WorkDir {
     path: PathBuf,
-    guard: Child,
+    /// None: the guard belongs to another process.
+    guard: Option<Child>,
 }
 
 impl WorkDir {
     /// Makes the dir in the system's temp dir, with access for this user only.
     pub fn new() -> WorkDir {
+        WorkDir::guarded(READ, None)
+    }
+
+    /// A dir that outlives this value and its process: the dir is removed, along with this file, when another process has ended.
+    pub(crate) fn until_the_end_of(process: u32, file: &Path) -> WorkDir {
+        WorkDir::guarded(&format!("while kill -0 {process}; do sleep 1; done"), Some(file))
+    }
+
+    /// The dir that another process made with [`until_the_end_of`](WorkDir::until_the_end_of).
+    pub(crate) fn of_another(path: PathBuf) -> WorkDir {
+        WorkDir { path, guard: None }
+    }
+
+    fn guarded(wait: &str, file: Option<&Path>) -> WorkDir {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let path = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -53,15 +70,16 @@ impl WorkDir {
         };
         fs::create_dir(path.join("pids")).expect("a dir can be made in our own dir");
         let guard = Command::new("sh")
-            .args(["-c", GUARD, "fairlock-test-guard"])
+            .args(["-c", &format!("{wait}\n{CLEAN_UP}"), "fairlock-test-guard"])
             .arg(&path)
+            .args(file)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()
             .expect("sh can be started");
-        WorkDir { path, guard }
+        WorkDir { path, guard: Some(guard) }
     }
 
     /// The path of the dir.
@@ -103,7 +121,9 @@ impl Default for WorkDir {
 impl Drop for WorkDir {
     fn drop(&mut self) {
         // Nothing here may panic, since a failed test may be unwinding.
-        drop(self.guard.stdin.take());
-        let _ = self.guard.wait();
+        if let Some(mut guard) = self.guard.take() {
+            drop(guard.stdin.take());
+            let _ = guard.wait();
+        }
     }
 }

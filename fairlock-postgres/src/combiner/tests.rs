@@ -1,7 +1,5 @@
 //! What joins a step while its row is locked, as by the program's own transaction.
 
-mod leads;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};

@@ -4,7 +4,7 @@ use fairlock_core::backend::Acquired;
 use fairlock_rules::{Presence, StoreContext};
 
 use super::*;
-use crate::tests::{LEASE, SECOND, ask, hold, lock};
+use crate::test_values::{LEASE, SECOND, ask, hold, lock};
 
 /// The longest time by which they may have come later.
 const LATE: Duration = SECOND;

@@ -313,5 +313,5 @@ impl Drop for Lent<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "servers"))]
 mod tests;

@@ -31,7 +31,7 @@ pub(crate) struct Wire {
     pub(super) endpoint: Endpoint,
     pub(crate) address: Address,
     /// How many round trips there were.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "servers"))]
     pub(crate) trips: u64,
 }
 
@@ -45,7 +45,7 @@ impl Wire {
             is_over: false,
             endpoint: endpoint.clone(),
             address: address.clone(),
-            #[cfg(test)]
+            #[cfg(all(test, feature = "servers"))]
             trips: 0,
         }
     }
@@ -62,7 +62,7 @@ impl Wire {
     }
 
     pub(super) fn send(&mut self, bytes: &[u8], deadline: Instant) -> Result<(), Failure> {
-        #[cfg(test)]
+        #[cfg(all(test, feature = "servers"))]
         {
             self.trips += 1;
         }

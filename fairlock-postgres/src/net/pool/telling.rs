@@ -102,5 +102,5 @@ impl Drop for Telling {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "servers"))]
 mod tests;

@@ -11,11 +11,11 @@ use fairlock_core::backend::{BackendError, ForceReleased, RequestId};
 use fairlock_tests::look_until;
 use parking_lot::Mutex;
 
-use super::super::{Combiner, MOST_LOCKS, Part};
+use super::{Combiner, MOST_LOCKS, Part};
 use crate::attempt::{Attempt, What};
 use crate::command::Command;
 use crate::question::{Call, Question, Reply};
-use crate::tests::{SECOND, lock};
+use crate::test_values::{SECOND, lock};
 
 const ENOUGH: Duration = Duration::from_secs(60);
 
