@@ -83,12 +83,12 @@ fn only_one_kind_can_be_asked_for() {
     }
 }
 
-/// A permit of a killed command comes back when the command's program has ended. The server would keep the permit for 60 s.
+/// A permit of a killed command comes back when the command's program has ended. The server would keep the permit for a day.
 #[test]
 fn a_killed_commands_permit_comes_back() {
     for kind in ["--permits 1", "--write", "--shared"] {
         let host = Host::new();
-        let options = format!("{kind} --lease 60s --kill-after 500ms x");
+        let options = format!("{kind} --lease 1d --kill-after 500ms x");
         let (mut killed, process) = host.holds(&options, "pid", &host.until("never"));
         killed.0.kill().unwrap();
         let since = Instant::now();

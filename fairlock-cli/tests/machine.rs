@@ -79,13 +79,11 @@ fn a_command_without_a_server_locks_on_this_machine() {
 #[test]
 fn a_killed_holder_is_replaced_at_once() {
     let session = Session::new();
-    let (holder, program) = session.holds("orders", FOR_LONG);
+    let (holder, program) = session.holds("--lease 1d orders", FOR_LONG);
     let mut waiter = Running::start(session.command(&["run", "orders", "--", "true"]));
     eventually("it waits", || session.json("show orders --json")["waiting"] == 1);
-    let killed = Instant::now();
     send("KILL", holder.0.id());
     assert_eq!(waiter.status().code(), Some(0));
-    assert!(killed.elapsed() < Duration::from_secs(20), "not after its lease of 30 s");
     wait_until_dead(program);
 }
 
@@ -94,15 +92,13 @@ fn a_killed_holder_is_replaced_at_once() {
 fn the_program_of_a_killed_command_runs_beside_no_other() {
     let session = Session::new();
     let ignores_term = "trap '' TERM; while :; do sleep 0.05; done";
-    let (holder, program) = session.holds("--kill-after 1s orders", ignores_term);
+    let (holder, program) = session.holds("--lease 1d --kill-after 1s orders", ignores_term);
     let runs = format!("[ -d /proc/{program} ] && ! grep -q 'State:.Z' /proc/{program}/status");
     let looks = format!("if {runs}; then echo beside the other; else echo alone; fi");
     let mut waiter = Running::start(session.command(&arguments(&["orders"], &looks)));
     eventually("it waits", || session.json("show orders --json")["waiting"] == 1);
-    let killed = Instant::now();
     send("KILL", holder.0.id());
     assert_eq!(waiter.output().gave(0).out, "alone\n");
-    assert!(killed.elapsed() < Duration::from_secs(20), "not after its lease of 30 s");
 }
 
 #[test]
@@ -155,12 +151,10 @@ fn a_directory_that_cannot_be_made_is_a_mistake() {
     std::fs::write(&file, "").unwrap();
     for dir in [PathBuf::from("/proc/fairlock"), file.clone(), file.join("below")] {
         let dir = dir.display().to_string();
-        let began = Instant::now();
-        let mut command = session.command(&["run", "x", "--dir", &dir, "--", "true"]);
+        let mut command = session.command(&["run", "x", "--dir", &dir, "--outage-limit", "1d", "--", "true"]);
         command.env_remove("FAIRLOCK_DIR");
         let said = Running::start(command).output();
         said.failed(125, &["can't make the directory", &dir]);
-        assert!(began.elapsed() < Duration::from_secs(8), "it does not try again for 10 s");
     }
 }
 

@@ -152,7 +152,7 @@ fn programs_run_in_order_and_operators_see_and_change_it() {
 fn a_killed_commands_hold_is_given_back() {
     let (server, dir) = (PostgresServer::start(), WorkDir::new());
     let pid = dir.file("pid");
-    let options = format!("--postgres {} --lease 60s --kill-after 500ms x", server.url());
+    let options = format!("--postgres {} --lease 1d --kill-after 500ms x", server.url());
     let mut killed = starts(NOWHERE, &options, &script(&pid, "sleep 1000"));
     let process = process_in(&pid);
     killed.0.kill().unwrap();

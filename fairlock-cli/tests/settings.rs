@@ -163,9 +163,8 @@ fn lease_label_and_place_are_as_the_variables_say() {
     waits.output().gave(0);
 }
 
-/// Time-outs and the limit of an outage are as the variables say.
 #[test]
-fn variables_set_time_outs_and_the_outage_limit() {
+fn variables_set_time_outs() {
     // It accepts connections, and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", silent.local_addr().unwrap());
@@ -180,18 +179,6 @@ fn variables_set_time_outs_and_the_outage_limit() {
     says(&proxy.url(), "show x").gave(0);
     let words = ["no answer within 10ms (--response-timeout)"];
     with(&proxy.url(), "show x", &[("response-timeout", "10ms")]).output().failed(122, &words);
-
-    let guard = host.lock("x").lock().unwrap();
-    let mut waits = with(&host.url(), "run x -- true", &[("outage-limit", "2s")]);
-    wait_for_queue(&host.lock("x"), 1);
-    host.server.stop();
-    let stopped = Instant::now();
-    assert_eq!(waits.status().code(), Some(122));
-    let limits = Duration::from_secs(1)..Duration::from_secs(8); // since its last answer; 10 s by default
-    assert!(limits.contains(&stopped.elapsed()), "{:?}", stopped.elapsed());
-    host.server.cont();
-    guard.unlock().unwrap();
-    host.server.query::<()>(&["FLUSHALL"]); // the waiter could not give its place up
 }
 
 #[test]
@@ -260,7 +247,7 @@ fn a_killed_command_gives_the_lock_back_by_the_same_settings() {
     let mut command = fairlock("redis://127.0.0.1:1", &["run", "x", "--redis", &host.url()]);
     command.envs([
         ("FAIRLOCK_DISCIPLINE", "redisson"),
-        ("FAIRLOCK_LEASE", "60s"),
+        ("FAIRLOCK_LEASE", "1d"),
         ("FAIRLOCK_CONNECTIONS", "1"),
     ]);
     command.args(["--kill-after", "500ms", "--", "sh", "-c", &script(&pid, "exec sleep 1000")]);

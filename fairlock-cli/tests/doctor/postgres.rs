@@ -1,6 +1,5 @@
 //! `doctor` on PostgreSQL.
 
-
 use fairlock_tests::{PgBouncer, PostgresServer, eventually};
 
 use crate::support::says;

@@ -156,7 +156,7 @@ fn a_first_process_that_collects_nothing_is_left_nothing() {
         (format!("FAIRLOCK_REDIS={} {FAIRLOCK} run", host.url()), host.lock("y").lock().unwrap());
     let pid = host.dir.file("pid");
     let commands = format!(
-        "{run} x -- true; {run} -n y -- true; {run} x --lease 60s -- sh -c '{}'; exec sleep 1000",
+        "{run} x -- true; {run} -n y -- true; {run} x --lease 1d -- sh -c '{}'; exec sleep 1000",
         script(&pid, "exec sleep 1000")
     );
     command.args(["sh", "-c", &format!("({commands}) & exec sleep 1000")]);

@@ -63,7 +63,7 @@ fn a_waiter_that_missed_its_turn_waits_for_the_next() {
     let host = Host::new();
     let ours = host.lock("x");
     let guard = ours.lock().unwrap();
-    let mut waiter = host.starts("x --lease 2s", "echo turn");
+    let mut waiter = host.starts("x --lease 2s --response-timeout 1s", "echo turn");
     wait_for_queue(&ours, 1);
     stop(&waiter.0);
     guard.unlock().unwrap();
@@ -93,7 +93,8 @@ fn a_killed_fairlocks_program_ends_before_the_lock_is_free() {
         let host = Host::new();
         let inner = host.dir.file("inner");
         let then = format!("{trap} sleep 1000 & echo $! > {}; wait; wait", inner.display());
-        let (mut holder, process) = host.holds("x --lease 3s --kill-after 500ms", "pid", &then);
+        let (mut holder, process) =
+            host.holds("x --lease 3s --response-timeout 1s --kill-after 500ms", "pid", &then);
         let inner = process_in(&inner);
         let waiting = host.lock("x").request().unwrap();
         holder.0.kill().unwrap();
@@ -193,7 +194,11 @@ fn a_minder_gives_back_its_own_hold_only() {
     guard.unlock().unwrap();
 
     let pid = host.dir.file("another");
-    let mut holder = starts(&proxy.url(), "x --lease 2s --kill-after 100ms", &script(&pid, IGNORES_TERM));
+    let mut holder = starts(
+        &proxy.url(),
+        "x --lease 2s --response-timeout 1s --kill-after 100ms",
+        &script(&pid, IGNORES_TERM),
+    );
     let minder = minder_of(process_in(&pid));
     proxy.set(Traffic::Commands, Rule::Swallow);
     holder.0.kill().unwrap();
@@ -205,7 +210,7 @@ fn a_minder_gives_back_its_own_hold_only() {
 #[test]
 fn a_minder_tries_again_until_the_server_is_back() {
     let host = Host::new();
-    let (mut holder, process) = host.holds("x --lease 60s --connect-timeout 300ms", "pid", "exec sleep 1000");
+    let (mut holder, process) = host.holds("x --lease 1d --connect-timeout 300ms", "pid", "exec sleep 1000");
     let minder = minder_of(process);
     host.server.stop();
     holder.0.kill().unwrap();
@@ -229,7 +234,8 @@ fn ends_before_the_next_holder(mut holder: Running, process: u32, waiting: Reque
 #[test]
 fn a_minder_that_stood_still_kills_before_the_lease_ends() {
     let host = Host::new();
-    let (holder, process) = host.holds("x --lease 3s --kill-after 1500ms", "pid", IGNORES_TERM);
+    let (holder, process) =
+        host.holds("x --lease 3s --response-timeout 1s --kill-after 1500ms", "pid", IGNORES_TERM);
     let (minder, ours) = (minder_of(process), host.lock("x"));
     let waiting = ours.request().unwrap();
     stop(&holder.0);
@@ -253,7 +259,10 @@ fn a_process_that_cannot_be_killed_has_the_lock_to_the_end() {
     let program = script(&pid, "exec setpriv --reuid 65534 --clear-groups sleep 1000");
     let mut command = std::process::Command::new("setpriv");
     command.args(["--bounding-set", "-kill", FAIRLOCK]).env("FAIRLOCK_REDIS", host.url());
-    command.args(arguments(&words("x --lease 3s --kill-after 200ms --at-least 10m"), &program));
+    command.args(arguments(
+        &words("x --lease 3s --response-timeout 1s --kill-after 200ms --at-least 10m"),
+        &program,
+    ));
     let mut holder = Running::start(command);
     let process = process_in(&pid);
     let owner = || std::fs::metadata(format!("/proc/{process}")).unwrap().uid();
@@ -270,7 +279,7 @@ fn a_process_that_cannot_be_killed_has_the_lock_to_the_end() {
 #[test]
 fn a_lock_ends_with_its_lease_if_the_minder_is_killed_too() {
     let host = Host::new();
-    let (mut holder, process) = host.holds("x --lease 3s", "pid", "exec sleep 1000");
+    let (mut holder, process) = host.holds("x --lease 3s --response-timeout 1s", "pid", "exec sleep 1000");
     stop(&holder.0); // so it can't act on the minder's end
     send("KILL", minder_of(process));
     holder.0.kill().unwrap();
@@ -283,7 +292,8 @@ fn a_lock_ends_with_its_lease_if_the_minder_is_killed_too() {
 #[test]
 fn a_stopped_fairlocks_program_ends_before_the_lock_is_free() {
     let host = Host::new();
-    let (holder, process) = host.holds("x --lease 3s --kill-after 500ms", "pid", IGNORES_TERM);
+    let (holder, process) =
+        host.holds("x --lease 3s --response-timeout 1s --kill-after 500ms", "pid", IGNORES_TERM);
     let waiting = host.lock("x").request().unwrap();
     stop(&holder.0);
     ends_before_the_next_holder(holder, process, waiting);

@@ -9,6 +9,7 @@ use fairlock_tests::Proxy;
 use fairlock_tests::proxy::{Rule, Traffic};
 use nix::time::{ClockId, clock_gettime};
 
+use crate::several;
 use crate::support::{Host, Running, fairlock, is_alive, process_in, script, starts, wait_until_dead};
 
 /// A program whose lease can't be renewed ends before another owner has the lock.
@@ -19,7 +20,8 @@ fn a_program_ends_before_another_owner_has_the_lock() {
         let proxy = Proxy::start(host.server.port());
         let [pid, inner] = ["pid", "inner"].map(|name| host.dir.file(name));
         let program = script(&pid, &format!("{trap} sleep 1000 & echo $! > {}; wait; wait", inner.display()));
-        let mut holder = starts(&proxy.url(), "x --lease 3s --kill-after 500ms", &program);
+        let mut holder =
+            starts(&proxy.url(), "x --lease 3s --response-timeout 1s --kill-after 500ms", &program);
         let (process, inner) = (process_in(&pid), process_in(&inner));
         let waiting = host.lock("x").request().unwrap();
         proxy.set(Traffic::Commands, Rule::Swallow);
@@ -116,6 +118,18 @@ fn a_program_that_exceeds_max_hold_is_ended() {
 #[test]
 fn a_program_outlives_many_leases_while_the_server_answers() {
     let (host, start) = (Host::new(), Instant::now());
-    host.runs("x --lease 2s --kill-after 200ms", "sleep 8; echo done").is(0, "done\n", "");
+    host.runs("x --lease 2s --response-timeout 1s --kill-after 200ms", "sleep 8; echo done")
+        .is(0, "done\n", "");
     assert!(start.elapsed() >= Duration::from_secs(8));
+}
+
+/// Between the grants, too: nobody has to wait for longer.
+#[test]
+fn max_hold_counts_from_the_first_grant() {
+    let host = Host::new();
+    let guard = host.lock("b").lock().unwrap();
+    let mut waits = several::between(&host, "--max-hold 3s --kill-after 200ms");
+    waits.output().gave(123).with(&["; the program was not started"]);
+    eventually("its time is over", || !host.lock("a").is_locked().unwrap());
+    guard.unlock().unwrap();
 }

@@ -6,14 +6,20 @@ mod support;
 
 mod as_flock;
 mod codes;
+#[cfg(feature = "night")]
 mod durable;
 mod first_process;
 mod kept;
+#[cfg(feature = "night")]
 mod killed;
+#[cfg(feature = "night")]
 mod lost;
 mod nested;
+#[cfg(feature = "night")]
 mod outages;
+#[cfg(feature = "night")]
 mod screen;
 mod several;
 mod signals;
+#[cfg(feature = "night")]
 mod terminal;

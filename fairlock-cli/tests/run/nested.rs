@@ -78,7 +78,6 @@ fn a_nested_command_waits_for_a_permit_of_others() {
     waiting(1);
     host.makes("go");
     waiting(2);
-    std::thread::sleep(Duration::from_millis(800)); // it has looked who holds the lock, and who waits
     permit.unlock().unwrap();
     ahead.wait().unwrap().unlock().unwrap();
     waits.output().is(0, "yes\n", "");

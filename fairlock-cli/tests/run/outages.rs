@@ -10,8 +10,8 @@ use fairlock_tests::haproxy::Sessions;
 use fairlock_tests::{HaProxy, Pair, RedisServer, WorkDir, eventually};
 
 use crate::support::{
-    Host, Running, arguments, fairlock, lock, process_in, script, starts, wait_for_queue,
-    wait_until_dead, words,
+    Host, Running, arguments, fairlock, lock, process_in, script, starts, wait_for_queue, wait_until_dead,
+    words,
 };
 
 /// More than the time-outs of the last calls, and much less than the ten seconds for which a call goes on without an answer.

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use fairlock::{Client, Discipline, Lock, RedisBackend};
 use fairlock_tests::secrets::assert_no_secret;
-use fairlock_tests::{RedisServer, WorkDir, eventually, look_until, wait_until_no_residue};
+use fairlock_tests::{RedisServer, WorkDir, eventually, wait_until_no_residue};
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 
 pub(crate) const FAIRLOCK: &str = env!("CARGO_BIN_EXE_fairlock");
-/// For quick events, on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+/// For quick events, on a very busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(120);
 
 /// The command with this server, whatever a developer's shell has set.
 pub(crate) fn fairlock(url: &str, arguments: &[&str]) -> Command {
@@ -25,6 +25,8 @@ pub(crate) fn fairlock(url: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(FAIRLOCK);
     let variable = if url.starts_with("postgres") { "FAIRLOCK_POSTGRES" } else { "FAIRLOCK_REDIS" };
     command.env_remove("FAIRLOCK_REDIS").env_remove("FAIRLOCK_POSTGRES").env(variable, url);
+    // Longer than a busy machine stands still.
+    command.envs([("FAIRLOCK_CONNECT_TIMEOUT", "5s"), ("FAIRLOCK_RESPONSE_TIMEOUT", "5s")]);
     command.args(arguments).stdin(Stdio::null());
     command
 }
@@ -214,7 +216,12 @@ impl Running {
 
     #[track_caller]
     pub(crate) fn status(&mut self) -> ExitStatus {
-        look_until(SOON, || self.0.try_wait().unwrap()).expect("it ends")
+        let mut status = None;
+        eventually("it ends", || {
+            status = self.0.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
     }
 
     /// It has no password.
@@ -264,16 +271,22 @@ pub(crate) fn script(pid_file: &Path, then: &str) -> String {
 #[track_caller]
 pub(crate) fn process_in(pid_file: &Path) -> u32 {
     let read = || std::fs::read_to_string(pid_file).ok()?.trim().parse().ok();
-    look_until(SOON, read).expect("the program under the lock runs")
+    let mut process = None;
+    eventually("the program under the lock runs", || {
+        process = read();
+        process.is_some()
+    });
+    process.unwrap()
 }
 
-/// Whether the process exists and is no zombie.
+/// Whether a thread of the process goes on. When the main thread ends it is a zombie (Z) until the parent has waited for the process, which
+/// the parent can do when the other threads have ended as well.
 pub(crate) fn is_alive(process: u32) -> bool {
+    // `pid (name) state …`
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // `pid (name) state …`; Z has ended, but its parent has not waited for it.
-    stat.rsplit(')')
-        .next()
-        .is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with(['Z', 'X']))
+    let is_zombie = stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with(['Z', 'X']));
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).map_or(0, Iterator::count);
+    threads > usize::from(is_zombie)
 }
 
 #[track_caller]
