@@ -19,8 +19,8 @@ use fairlock_rules::{DecodeError, LockEntry, OperationContext, StoreContext, ren
 
 use crate::dir::Dir;
 use crate::failure::failure;
-use crate::lock_files::{BOUND, LockFiles};
-use crate::machine;
+use crate::lock_files::LockFiles;
+use crate::machine::{self, Machine};
 use crate::presence::presence_of;
 use crate::slots::Content;
 use crate::state::State;
@@ -47,11 +47,11 @@ impl FileBackend {
     /// `InvalidConfig` for a directory of a network, and for a path that leaves no room for the name of a socket (60 bytes always
     /// do); `Denied`, `Refused` or `Unavailable` if the directory can't be made.
     pub fn open(dir: impl Into<PathBuf>) -> Result<FileBackend, BackendError> {
-        FileBackend::open_in(dir, machine::boot()?)
+        FileBackend::open_on(dir, Machine::of_boot(machine::boot()?))
     }
 
-    pub(crate) fn open_in(dir: impl Into<PathBuf>, boot: u128) -> Result<FileBackend, BackendError> {
-        let files = Arc::new(LockFiles::new(Arc::new(Dir::open(dir.into())?), boot));
+    pub(crate) fn open_on(dir: impl Into<PathBuf>, machine: Machine) -> Result<FileBackend, BackendError> {
+        let files = Arc::new(LockFiles::new(Arc::new(Dir::open(dir.into())?), machine));
         Ok(FileBackend(Arc::new(Store { files, listeners: Mutex::default() })))
     }
 
@@ -79,13 +79,14 @@ impl FileBackend {
             // Load.
             let content =
                 Content::read(file).map_err(failed)?.map_err(|error| unreadable(&files.dir, lock, error))?;
-            let State { last, mut entry, .. } = State::of(lock, &content.bytes, &files.dir, files.boot)?;
+            let State { last, mut entry, .. } =
+                State::of(lock, &content.bytes, &files.dir, files.machine.boot)?;
             // Decide.
-            let (now, mut store_context) = (machine::now(), StoreContext::after(last));
+            let (now, mut store_context) = (files.machine.now(), StoreContext::after(last));
             let presence = |owner: &OwnerId| presence_of(&files.dir, owner.client());
             let answer = decide(&mut entry, &mut store_context.operation(lock, now, &presence));
             // Write back.
-            let new = State::encode(lock, files.boot, store_context.last_number(), &entry);
+            let new = State::encode(lock, files.machine.boot, store_context.last_number(), &entry);
             if new != content.bytes {
                 content.replace(file, &new).map_err(failed)?;
             }
@@ -199,7 +200,7 @@ impl Backend for FileBackend {
     }
 
     fn response_timeout(&self) -> Option<Duration> {
-        Some(BOUND)
+        Some(self.0.files.machine.bound)
     }
 }
 

@@ -8,7 +8,7 @@ use fairlock_core::backend::{BackendError, Finding, Verdict, probe, try_out};
 
 use crate::backend::FileBackend;
 use crate::failure::failure;
-use crate::lock_files::BOUND;
+use crate::machine::BOUND;
 
 /// How many steps are measured.
 const STEPS: usize = 20;

@@ -18,12 +18,10 @@ use fairlock_rules::LockEntry;
 
 use crate::dir::{self, Dir};
 use crate::failure::failure;
-use crate::machine;
+use crate::machine::{self, Machine};
 use crate::slots::Content;
 use crate::state::State;
 
-/// The longest wait for a file: a process may stand still in a step.
-pub(crate) const BOUND: Duration = Duration::from_secs(1);
 /// How many files stay open.
 const MOST_OPEN: usize = 64;
 /// So often a caller looks for a file to become free before it sleeps in between: a step takes microseconds.
@@ -35,7 +33,7 @@ const PAUSE: Duration = Duration::from_micros(100);
 #[derive(Debug)]
 pub(crate) struct LockFiles {
     pub(crate) dir: Arc<Dir>,
-    pub(crate) boot: u128,
+    pub(crate) machine: Machine,
     open: Mutex<HashMap<LockName, Open>>,
 }
 
@@ -48,22 +46,22 @@ struct Open {
 }
 
 impl LockFiles {
-    pub(crate) fn new(dir: Arc<Dir>, boot: u128) -> LockFiles {
-        LockFiles { dir, boot, open: Mutex::default() }
+    pub(crate) fn new(dir: Arc<Dir>, machine: Machine) -> LockFiles {
+        LockFiles { dir, machine, open: Mutex::default() }
     }
 
-    /// Calls `step` with the lock's file, which no other thread or process has meanwhile. Fails if the file is not free within `BOUND`.
+    /// Calls `step` with the lock's file, which no other thread or process has meanwhile. Fails if the file is not free in time.
     pub(crate) fn with<T>(
         &self,
         lock: &LockName,
         step: impl FnOnce(&File) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
         let failed = |error| failure(format_args!("the file of lock {lock}"), error);
-        let give_up_at = Instant::now() + BOUND;
+        let (began, bound) = (Instant::now(), self.machine.bound);
         let mut kept = self.open.lock().remove(lock);
         let open = loop {
             let open = kept.take().map_or_else(|| self.open(lock), Ok)?;
-            wait_for(&open.file, give_up_at, format_args!("lock {lock}"))?;
+            wait_for(&open.file, began, bound, format_args!("lock {lock}"))?;
             // The file may have lost its name before it was ours, and keep another one: then the lock is a new file.
             if is_at(&open.path, open.identity).map_err(failed)? {
                 break open;
@@ -111,7 +109,7 @@ impl LockFiles {
     /// The file gets its name when it is complete. If another process was faster, that file stays.
     fn make(&self, lock: &LockName, path: &Path) -> io::Result<()> {
         let (new, file) = self.dir.new_file()?;
-        let content = State::encode(lock, self.boot, machine::first_number(), &LockEntry::default());
+        let content = State::encode(lock, self.machine.boot, machine::first_number(), &LockEntry::default());
         let named = Content::begin(&file, &content).and_then(|()| fs::hard_link(&new, path));
         _ = fs::remove_file(&new);
         named.or_else(|error| if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
@@ -119,7 +117,12 @@ impl LockFiles {
 }
 
 /// Locks the file. `File::lock` would be simpler, but has no time limit.
-pub(crate) fn wait_for(file: &File, give_up_at: Instant, whose: impl Display) -> Result<(), BackendError> {
+pub(crate) fn wait_for(
+    file: &File,
+    began: Instant,
+    bound: Duration,
+    whose: impl Display,
+) -> Result<(), BackendError> {
     for look in 0_u32.. {
         match file.try_lock() {
             Ok(()) => return Ok(()),
@@ -127,11 +130,11 @@ pub(crate) fn wait_for(file: &File, give_up_at: Instant, whose: impl Display) ->
                 return Err(failure(format_args!("the file of {whose}"), error));
             }
             Err(TryLockError::WouldBlock) if look < LOOKS => thread::yield_now(),
-            Err(TryLockError::WouldBlock) if Instant::now() > give_up_at => break,
+            Err(TryLockError::WouldBlock) if began.elapsed() > bound => break,
             Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
         }
     }
-    let message = format!("another process has had the file of {whose} for {BOUND:?}");
+    let message = format!("another process has had the file of {whose} for {bound:?}");
     Err(BackendError::new(BackendErrorKind::Unavailable, message))
 }
 

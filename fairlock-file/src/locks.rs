@@ -12,8 +12,7 @@ use fairlock_rules::{DecodeError, StoreContext, fits_pattern};
 use crate::backend::FileBackend;
 use crate::dir;
 use crate::failure::failure;
-use crate::lock_files::{BOUND, wait_for};
-use crate::machine;
+use crate::lock_files::wait_for;
 use crate::presence::presence_of;
 use crate::slots::Content;
 use crate::state::State;
@@ -54,10 +53,10 @@ impl FileBackend {
     /// As between two steps: without the file's lock, two steps might write both slots while they are read.
     fn state_in(&self, path: &Path) -> Result<Option<State>, BackendError> {
         let Ok(file) = dir::open(path, false) else { return Ok(None) };
-        wait_for(&file, Instant::now() + BOUND, path.display())?;
+        wait_for(&file, Instant::now(), self.0.files.machine.bound, path.display())?;
         let read = Content::read(&file);
         _ = file.unlock(); // a child that was forked meanwhile has the file open as well
-        let decode = |content: Content| State::decode(&content.bytes, self.0.files.boot);
+        let decode = |content: Content| State::decode(&content.bytes, self.0.files.machine.boot);
         match read.map(|read| read.and_then(decode)) {
             Ok(Err(newer @ DecodeError::Newer { .. })) => Err(newer.into()),
             state => Ok(state.ok().and_then(Result::ok)),
@@ -68,7 +67,8 @@ impl FileBackend {
         let name = LockName::new(&state.name).ok().filter(|name| fits_pattern(pattern, name.as_str()))?;
         let presence = |owner: &OwnerId| presence_of(&self.0.files.dir, owner.client());
         let mut store_context = StoreContext::after(state.last);
-        let listed = state.entry.listed(&store_context.operation(&name, machine::now(), &presence), &name);
+        let listed =
+            state.entry.listed(&store_context.operation(&name, self.0.files.machine.now(), &presence), &name);
         listed.map(|listed| (name, listed))
     }
 }

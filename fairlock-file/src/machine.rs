@@ -10,9 +10,43 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::failure::failure;
 
+/// The longest wait for a file: a process may stand still in a step.
+pub(crate) const BOUND: Duration = Duration::from_secs(1);
+
+/// The machine, as a backend sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    pub(crate) boot: u128,
+    /// The longest wait for a file.
+    pub(crate) bound: Duration,
+    /// In tests: the time in microseconds, which only a test moves.
+    #[cfg(test)]
+    pub(crate) moved: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
+}
+
+impl Machine {
+    pub(crate) fn of_boot(boot: u128) -> Machine {
+        Machine {
+            boot,
+            bound: BOUND,
+            #[cfg(test)]
+            moved: None,
+        }
+    }
+
+    /// The time of a step.
+    pub(crate) fn now(&self) -> Moment {
+        #[cfg(test)]
+        if let Some(moved) = &self.moved {
+            return Duration::from_micros(moved.load(std::sync::atomic::Ordering::SeqCst));
+        }
+        now()
+    }
+}
+
 /// The time since some moment of this boot. No user can set this clock, and holders measure their leases by it too: while the machine
 /// sleeps, both stand still.
-pub(crate) fn now() -> Moment {
+fn now() -> Moment {
     let time = clock_gettime(ClockId::Monotonic);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 
 use crate::dir;
 use crate::lock_files::{LockFiles, is_at};
-use crate::machine;
 use crate::presence;
 use crate::slots::Content;
 use crate::state::State;
@@ -59,8 +58,8 @@ fn remove_unused(files: &LockFiles, path: &Path) -> io::Result<()> {
     let file = dir::open(path, true)?;
     file.try_lock()?;
     let Ok(content) = Content::read(&file)? else { return Ok(()) };
-    let is_unused =
-        State::decode(&content.bytes, files.boot).is_ok_and(|state| state.entry.over_at() <= machine::now());
+    let is_unused = State::decode(&content.bytes, files.machine.boot)
+        .is_ok_and(|state| state.entry.over_at() <= files.machine.now());
     // Looked at once more, now that nobody else can use the file.
     let has_name = is_at(path, dir::identity(&file.metadata()?))?;
     if is_unused && has_name && is_older(path, A_DAY)? { fs::remove_file(path) } else { Ok(()) }

@@ -163,6 +163,7 @@ mod tests {
     use fairlock_core::LockName;
 
     use super::*;
+    use crate::machine::Machine;
 
     struct Ear(Sender<String>);
 
@@ -176,7 +177,7 @@ mod tests {
     #[test]
     fn the_copy_of_a_forked_child_ends_nothing() {
         let path = std::env::temp_dir().join(ClientId::random().to_string());
-        let files = Arc::new(LockFiles::new(Arc::new(Dir::open(path.clone()).unwrap()), 1));
+        let files = Arc::new(LockFiles::new(Arc::new(Dir::open(path.clone()).unwrap()), Machine::of_boot(1)));
         let (client, (ear, heard)) = (ClientId::random(), channel());
         let (_subscription, listener) = subscribe(&files, client, Arc::new(Ear(ear))).unwrap();
         drop(Listening { listener, process: 0 });
@@ -190,7 +191,7 @@ mod tests {
     #[test]
     fn a_thread_that_cannot_wait_lets_all_waiters_look_and_rests() {
         let path = std::env::temp_dir().join(ClientId::random().to_string());
-        let files = Arc::new(LockFiles::new(Arc::new(Dir::open(path.clone()).unwrap()), 1));
+        let files = Arc::new(LockFiles::new(Arc::new(Dir::open(path.clone()).unwrap()), Machine::of_boot(1)));
         let (ear, heard) = channel();
         let (_subscription, listener) = subscribe(&files, ClientId::random(), Arc::new(Ear(ear))).unwrap();
         let started = Instant::now();

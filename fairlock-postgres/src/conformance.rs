@@ -1,18 +1,20 @@
-//! The whole conformance suite, each case on a database for itself, and some cases through PgBouncer in transaction mode; CONTRIBUTING.md
+//! The whole conformance suite, each case on a database for itself, whose clock the cases move; and some cases through PgBouncer in transaction mode; CONTRIBUTING.md
 //! says how to run all of them through it.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
+use fairlock_conformance::time::{Moved, pass_beside};
 use fairlock_conformance::{Harness, Promise};
 use fairlock_core::backend::{Backend, Released};
-use fairlock_core::{Clock, LockKind, LockName};
+use fairlock_core::{Clock, LockKind, LockName, ManualClock};
+use parking_lot::Mutex;
 
 use crate::ask::ask_one;
 use crate::command::Command;
-use crate::net::Statement;
+use crate::net::{Connection, Statement};
 use crate::test_server::{new_database, pooled};
+use crate::tests::{number, patient, session, soon};
 use crate::{PostgresBackend, WakeUps};
 
 /// `FAIRLOCK_POSTGRES_WAY` names one of the others.
@@ -24,19 +26,29 @@ const POLLED: u8 = 2;
 /// Directly, and the cases take plain locks.
 const PLAIN: u8 = 3;
 
-struct Database<const WAY: u8>(String);
+/// The clock of this database, which stands still. Every session reads what it was set to last, committed or not.
+const CLOCK: &str = "create sequence fairlock.clock; select setval('fairlock.clock', fairlock.micros()); \
+                     create or replace function fairlock.micros() returns bigint language sql volatile \
+                     as $$ select last_value from fairlock.clock $$";
+
+struct Database<const WAY: u8> {
+    url: String,
+    clock: ManualClock,
+    /// Moves the clock of the database.
+    con: Mutex<Connection>,
+}
 
 impl<const WAY: u8> Database<WAY> {
     fn connect(&self) -> PostgresBackend {
         let builder = match way(WAY) {
-            POOLED => PostgresBackend::builder(&pooled(&self.0)).listen_on(&self.0),
+            POOLED => patient(&pooled(&self.url)).listen_on(&self.url),
             POLLED => {
                 let every = Duration::from_millis(5);
-                PostgresBackend::builder(&pooled(&self.0)).wake_ups(WakeUps::Poll(every))
+                patient(&pooled(&self.url)).wake_ups(WakeUps::Poll(every))
             }
-            _ => PostgresBackend::builder(&self.0),
+            _ => patient(&self.url),
         };
-        builder.connect_within(Duration::from_secs(15)).connect().unwrap()
+        builder.connect().unwrap()
     }
 }
 
@@ -53,7 +65,10 @@ fn way(way: u8) -> u8 {
 
 impl<const WAY: u8> Harness for Database<WAY> {
     fn new() -> Self {
-        Database(new_database())
+        let url = new_database();
+        let mut con = session(&url);
+        con.script(CLOCK, soon()).unwrap();
+        Database { url, clock: ManualClock::new(), con: Mutex::new(con) }
     }
 
     fn kind(&self) -> LockKind {
@@ -61,15 +76,22 @@ impl<const WAY: u8> Harness for Database<WAY> {
     }
 
     fn backend(&self) -> Arc<dyn Backend> {
-        Arc::new(self.connect())
+        Moved::new(self.connect())
     }
 
     fn clock(&self) -> Clock {
-        Clock::system()
+        self.clock.clone().into()
     }
 
     fn pass(&self, time: Duration) {
-        thread::sleep(time);
+        let mut con = self.con.lock();
+        pass_beside(&self.clock, time, |step| {
+            let moves = format!(
+                "select setval('fairlock.clock', last_value + {}) from fairlock.clock",
+                step.as_micros()
+            );
+            number(&mut con, &moves);
+        });
     }
 
     fn lose_hold(&self, name: &str) {

@@ -10,6 +10,7 @@ use fairlock_core::backend::{Backend, BackendErrorKind, LockId};
 use fairlock_core::{Client, ClientId, Error, LockKind, LockName, TryLock};
 
 use crate::FileBackend;
+use crate::machine::Machine;
 use crate::sweep::{sweep, sweep_if_due};
 
 /// A directory that does not exist yet.
@@ -127,10 +128,10 @@ fn a_directory_that_was_removed_is_refused_even_if_it_is_back() {
 #[test]
 fn what_another_boot_left_is_over_and_tokens_grow() {
     let place = Place::new();
-    let held = Client::new(FileBackend::open_in(&place.0, 1).unwrap()).unwrap();
+    let held = Client::new(FileBackend::open_on(&place.0, Machine::of_boot(1)).unwrap()).unwrap();
     let held = held.fair_lock("x").unwrap().lock().unwrap();
     let token = held.token();
-    let client = Client::new(FileBackend::open_in(&place.0, 2).unwrap()).unwrap();
+    let client = Client::new(FileBackend::open_on(&place.0, Machine::of_boot(2)).unwrap()).unwrap();
     // A holder that lives is of the same boot, and sees another machine.
     let error = client.fair_lock("x").unwrap().try_lock().unwrap_err();
     assert!(error.to_string().contains("another boot_id"), "{error}");
