@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use fairlock::backend::{Acquire, Backend, LockId, Place, RequestId, only};
 use fairlock::{Client, Discipline, LockKind, LockName, OwnerId, RedisBackend};
-use fairlock_tests::cluster::{Cluster, Replicas};
-use fairlock_tests::{Sentinels, eventually};
+use fairlock_tests::eventually;
 use serde_json::Value;
 
 use support::{FAIRLOCK, Host, Running, SOON, fairlock, output, says, wait_for_queue, words};
@@ -226,13 +225,17 @@ fn ls_lists_the_waiters_of_either_queue() {
 }
 
 /// The address of a server, for a list of them.
+#[cfg(feature = "night")]
 fn host_of(url: &str) -> &str {
     url.trim_start_matches("redis://").trim_end_matches('/')
 }
 
 /// `ls` sees all nodes of a cluster, and the master behind sentinels.
+#[cfg(feature = "night")]
 #[test]
 fn ls_sees_a_whole_cluster_and_the_master_of_sentinels() {
+    use fairlock_tests::cluster::{Cluster, Replicas};
+
     let cluster = Cluster::start(Replicas::None);
     let url = format!("redis+cluster://{}", host_of(&cluster.urls()[0]));
     let client = Client::new(RedisBackend::connect(&url).unwrap()).unwrap();
@@ -245,7 +248,7 @@ fn ls_sees_a_whole_cluster_and_the_master_of_sentinels() {
     let seen = says(&url, &format!("run --permits 2 lock:run -- {FAIRLOCK} ls --json")).json();
     assert_eq!((names(&seen), &seen[0]["kind"]), (vec!["lock:run"], &"semaphore".into()));
 
-    let sentinels = Sentinels::start();
+    let sentinels = fairlock_tests::Sentinels::start();
     let hosts: Vec<String> = sentinels.urls().iter().map(|url| host_of(url).to_owned()).collect();
     let url = format!("redis+sentinel://{}/mymaster", hosts.join(","));
     let seen = says(&url, &format!("run x -- {FAIRLOCK} ls --json")).json();

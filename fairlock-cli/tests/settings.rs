@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fairlock::{Client, Discipline, Login, RedisBackend};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::tls::Certificates;
-use fairlock_tests::{Proxy, RedisServer, Sentinels, WorkDir, eventually};
+use fairlock_tests::{Proxy, RedisServer, WorkDir, eventually};
 
 use support::{
     FAIRLOCK, Host, Running, SOON, Said, fairlock, process_in, says, script, send, wait_for_queue, words,
@@ -181,9 +181,10 @@ fn variables_set_time_outs() {
     with(&proxy.url(), "show x", &[("response-timeout", "10ms")]).output().failed(122, &words);
 }
 
+#[cfg(feature = "night")]
 #[test]
 fn the_sentinels_may_have_a_login_of_their_own() {
-    let sentinels = Sentinels::builder().steady().sentinel_password("canary").start();
+    let sentinels = fairlock_tests::Sentinels::builder().steady().sentinel_password("canary").start();
     let hosts: Vec<String> = sentinels.sentinels.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
     let url = format!("redis+sentinel://{}/mymaster", hosts.join(","));
     says(&url, "run x -- true").gave(125);

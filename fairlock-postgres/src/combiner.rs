@@ -23,7 +23,7 @@
 //!   lasted by then. So leases and TTLs in the question are lengthened by this delay, and durations in the answer are shortened:
 //!   no lease and no place ends sooner than its client believes, since the client counts from the moment of its ask.
 //! - **The thread of a step stands still**: its followers wait no longer than their calls last. A step ends by the first deadline
-//!   of its questions and [`IDLE`](crate::net::pool::IDLE), or never has effect. So a question has effect no later than in a step
+//!   of its questions and [`idle`](crate::net::pool::Pool::idle), or never has effect. So a question has effect no later than in a step
 //!   of its own caller. A question whose time is nearly over is taken by no other leader: it would cut the step short.
 //! - **The caller has left when its question is to wait again**: a question whose time is over fails instead, under the mutex under
 //!   which leaving callers take their questions out.

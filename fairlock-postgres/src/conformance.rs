@@ -1,7 +1,7 @@
 //! The whole conformance suite, each case on a database for itself, whose clock the cases move; and some cases through PgBouncer in transaction mode; CONTRIBUTING.md
 //! says how to run all of them through it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fairlock_conformance::time::{Moved, pass_beside};
@@ -13,8 +13,9 @@ use parking_lot::Mutex;
 use crate::ask::ask_one;
 use crate::command::Command;
 use crate::net::{Connection, Statement};
+use crate::store::Store;
 use crate::test_server::{new_database, pooled};
-use crate::tests::{number, patient, session, soon};
+use crate::tests::{STANDING_CLOCK, pass, patient, session, soon};
 use crate::{PostgresBackend, WakeUps};
 
 /// `FAIRLOCK_POSTGRES_WAY` names one of the others.
@@ -26,16 +27,13 @@ const POLLED: u8 = 2;
 /// Directly, and the cases take plain locks.
 const PLAIN: u8 = 3;
 
-/// The clock of this database, which stands still. Every session reads what it was set to last, committed or not.
-const CLOCK: &str = "create sequence fairlock.clock; select setval('fairlock.clock', fairlock.micros()); \
-                     create or replace function fairlock.micros() returns bigint language sql volatile \
-                     as $$ select last_value from fairlock.clock $$";
-
 struct Database<const WAY: u8> {
     url: String,
     clock: ManualClock,
     /// Moves the clock of the database.
     con: Mutex<Connection>,
+    /// They hear each new time.
+    stores: Mutex<Vec<Weak<Store>>>,
 }
 
 impl<const WAY: u8> Database<WAY> {
@@ -67,8 +65,8 @@ impl<const WAY: u8> Harness for Database<WAY> {
     fn new() -> Self {
         let url = new_database();
         let mut con = session(&url);
-        con.script(CLOCK, soon()).unwrap();
-        Database { url, clock: ManualClock::new(), con: Mutex::new(con) }
+        con.script(STANDING_CLOCK, soon()).unwrap();
+        Database { url, clock: ManualClock::new(), con: Mutex::new(con), stores: Mutex::default() }
     }
 
     fn kind(&self) -> LockKind {
@@ -76,7 +74,9 @@ impl<const WAY: u8> Harness for Database<WAY> {
     }
 
     fn backend(&self) -> Arc<dyn Backend> {
-        Moved::new(self.connect())
+        let backend = self.connect();
+        self.stores.lock().push(Arc::downgrade(&backend.0));
+        Moved::new(backend)
     }
 
     fn clock(&self) -> Clock {
@@ -86,11 +86,8 @@ impl<const WAY: u8> Harness for Database<WAY> {
     fn pass(&self, time: Duration) {
         let mut con = self.con.lock();
         pass_beside(&self.clock, time, |step| {
-            let moves = format!(
-                "select setval('fairlock.clock', last_value + {}) from fairlock.clock",
-                step.as_micros()
-            );
-            number(&mut con, &moves);
+            let now = pass(&mut con, step);
+            self.stores.lock().iter().filter_map(Weak::upgrade).for_each(|store| store.recent.heard(now));
         });
     }
 

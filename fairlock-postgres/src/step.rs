@@ -24,9 +24,9 @@
 //!   process before the COMMIT is answered. If NOTIFY fails, or is stuck behind that of another program, the step was done all the same.
 //! - **The step was done, and its answer is lost**: the repeat grants nothing, so it tells nothing. A waiter of this process that may
 //!   have been granted the lock is told to look.
-//! - **A client stops between its two trips** and keeps the row lock: the server ends its session after [`IDLE`](crate::net::pool::IDLE).
+//! - **A client stops between its two trips** and keeps the row lock: the server ends its session after [`idle`](crate::net::pool::Pool::idle).
 //! - **The reply is lost, and the attempt is executed after its repeat**: an attempt has effect only by its second trip, within
-//!   `IDLE` of the first: later there is no transaction. So no attempt is older than the response time-out and `IDLE` together;
+//!   `idle` of the first: later there is no transaction. So no attempt is older than the response time-out and `idle` together;
 //!   request ids and withdrawals do the rest.
 //! - **The clock was read before the wait for the row**: it is read above the materialized row lock.
 //! - **A role whose default is REPEATABLE READ** would see the row as it was before the wait: the level is named.

@@ -3,7 +3,9 @@
 #![cfg(unix)]
 
 mod errors;
+#[cfg(feature = "night")]
 mod kills;
+#[cfg(feature = "night")]
 mod processes;
 
 use std::path::PathBuf;

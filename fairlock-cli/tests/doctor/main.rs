@@ -4,6 +4,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(feature = "night")]
+mod groups;
 mod postgres;
 mod redis;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{BackendError, ForceReleased, RequestId};
-use fairlock_tests::look_until;
+use fairlock_tests::eventually;
 use parking_lot::Mutex;
 
 use super::{Combiner, MOST_LOCKS, Part};
@@ -165,8 +165,7 @@ fn a_caller_that_waits_gets_the_lead_of_another() {
                 Vec::new()
             });
         });
-        look_until(SECOND * 10, || (!combiner.state.lock().waiting.is_empty()).then_some(()))
-            .expect("it waits");
+        eventually("it waits", || !combiner.state.lock().waiting.is_empty());
         drop((taken, lead));
     });
     assert!(Instant::now() < deadline, "it waits no longer than for its answer");

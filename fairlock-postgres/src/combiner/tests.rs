@@ -8,7 +8,7 @@ use fairlock_core::OwnerId;
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, Released, Wait, only,
 };
-use fairlock_tests::look_until;
+use fairlock_tests::eventually;
 
 use crate::PostgresBackend;
 use crate::ask::answer;
@@ -18,13 +18,12 @@ use crate::question::Question;
 use crate::step;
 use crate::test_server::new_database;
 use crate::tests::{
-    LEASE, SECOND, ask, hold, lock, number, session, soon, stage, take, trips, wait_for_rows,
+    LEASE, SECOND, ask, hold, lock, number, patient, session, soon, stage, take, trips, wait_for_rows,
 };
 
 /// Waits until a step loads, and this many have joined it.
 fn until_joined(backend: &PostgresBackend, many: usize) {
-    let is_so = || backend.0.combiner.joined().contains(&many).then_some(());
-    look_until(SECOND * 10, is_so).expect("they join");
+    eventually("they join", || backend.0.combiner.joined().contains(&many));
 }
 
 fn acquire(backend: &PostgresBackend, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
@@ -101,7 +100,7 @@ fn a_failed_step_fails_for_all_who_joined_it() {
 #[test]
 fn callers_at_a_blocked_row_leave_others_their_connections() {
     let (url, ann, blocked) = (new_database(), OwnerId::new("a:1"), lock("blocked"));
-    let (backend, mut con) = (PostgresBackend::connect(&url).unwrap(), session(&url));
+    let (backend, mut con) = (patient(&url).connect().unwrap(), session(&url));
     only(backend.release(&[hold(&blocked, &ann, take(&backend, &blocked, &ann))])).unwrap();
     con.script("begin; select from fairlock.lock for update", soon()).unwrap();
     let is_over = AtomicBool::new(false);
@@ -117,7 +116,7 @@ fn callers_at_a_blocked_row_leave_others_their_connections() {
         }
         let waits =
             "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
-        look_until(SECOND * 5, || (number(&mut con, waits) > 0).then_some(())).expect("a row is waited for");
+        eventually("a row is waited for", || number(&mut con, waits) > 0);
         let began = Instant::now();
         let turns = (0..).map(|n| lock(&format!("free {n}"))).take_while(|_| began.elapsed() < SECOND * 2);
         let failed = turns.filter(|free| only(backend.acquire(&[ask(free, &ann, 1)])).is_err()).count();

@@ -8,7 +8,7 @@ use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, Hold, LockId, Place, Released, RequestId, Wait, only,
 };
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
-use fairlock_tests::{Proxy, look_until};
+use fairlock_tests::{Proxy, eventually};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -308,15 +308,14 @@ fn no_attempt_waits_for_a_row_and_takes_the_lock_for_nobody() {
         thread::scope(|scope| {
             let asked = scope.spawn(|| only(backend.acquire(&[ask(&lock, &ann, 2)])));
             let waits = "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
-            look_until(SECOND * 10, || (number(&mut con, waits) > 0).then_some(()))
-                .expect("it waits for the row");
+            eventually("it waits for the row", || number(&mut con, waits) > 0);
             proxy.cut();
             assert!(!asked.join().unwrap().unwrap_err().is_unsent());
         });
         drop(backend);
         con.script("commit", soon()).unwrap();
         let others = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()";
-        look_until(SECOND * 5, || (number(&mut con, others) == 0).then_some(())).expect("its sessions end");
+        eventually("its sessions end", || number(&mut con, others) == 0);
         assert_eq!(
             number(&mut con, "select count(*) from fairlock.lock where h_owner is not null"),
             0,

@@ -39,8 +39,8 @@ mod telling;
 
 pub(crate) use telling::SOON;
 
-/// For how long the server keeps a transaction, and its row lock, for a client that says nothing.
-pub(crate) const IDLE: Duration = Duration::from_secs(1);
+/// The least of [`Pool::idle`].
+const IDLE: Duration = Duration::from_secs(1);
 /// How long a statement waits for a row at most.
 const WAIT: Duration = Duration::from_millis(500);
 /// How often the thread of a session that is not answered looks whether it has to end itself.
@@ -242,7 +242,8 @@ impl Pool {
 
     /// Bounds a transaction and its waits: from now on in this session, or only in this transaction.
     pub(crate) fn limits(&self, is_local: bool) -> Statement {
-        let limits = [IDLE, self.wait(), self.attempt_ttl()].map(|time| time.as_millis().max(1).to_string());
+        let limits =
+            [self.idle(), self.wait(), self.attempt_ttl()].map(|time| time.as_millis().max(1).to_string());
         let values = limits.iter().map(|limit| limit.as_str().into()).chain([is_local.into()]);
         Statement::new(&LIMITS, values.collect::<Vec<_>>())
     }
@@ -274,9 +275,15 @@ impl Pool {
         WAIT.min(self.timeouts.response / 2)
     }
 
+    /// For how long the server keeps a transaction, and its row lock, for a client that says nothing. It grows with the response time-out: a
+    /// machine that needs a longer one stands still for longer, also between the two trips of a step.
+    pub(crate) fn idle(&self) -> Duration {
+        IDLE.max(self.timeouts.response / 2)
+    }
+
     /// How long after its call has begun a transaction can still take effect: see `step` and `fast`.
     pub(crate) fn attempt_ttl(&self) -> Duration {
-        self.timeouts.response + IDLE
+        self.timeouts.response + self.idle()
     }
 }
 

@@ -16,7 +16,7 @@ fn a_clock_that_is_far_off_gets_a_note() {
                   $$ select pg_catalog.clock_timestamp() - interval '1 min' $$";
     session(&url).script(behind, soon()).unwrap();
     for (path, verdict) in [("pg_catalog,public", Verdict::Good), ("public,pg_catalog", Verdict::Note)] {
-        let backend = PostgresBackend::connect(&format!("{url}?options=-c%20search_path%3D{path}")).unwrap();
+        let backend = patient(&format!("{url}?options=-c%20search_path%3D{path}")).connect().unwrap();
         let found = backend.doctor().unwrap();
         assert_eq!(finding(&found, "clock").verdict, verdict, "{found:?}");
     }

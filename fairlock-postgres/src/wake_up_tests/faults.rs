@@ -34,7 +34,7 @@ fn a_hand_over_that_fails_is_told_as_a_question() {
         only(backend.acquire(&[ask(&lock, &bob, 2)])).unwrap();
         con.script(if is_done { "" } else { refuses }, soon()).unwrap();
         assert_eq!(only(backend.release(&[held])).is_ok(), is_done);
-        let told = heard.recv_timeout(SECOND * 10).unwrap();
+        let told = heard.recv_timeout(SECOND * 60).unwrap();
         assert!(told.starts_with(expected), "{told}");
     }
 }
@@ -61,32 +61,27 @@ fn what_fails_again_and_again_is_tried_after_pauses() {
     let (url, lock) = (new_database(), lock("x"));
     let closing = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let elsewhere = format!("postgres://fairlock@{}/x?sslmode=disable", closing.local_addr().unwrap());
-    let listens = PostgresBackend::builder(&url).listen_on(&elsewhere).connect().unwrap();
-    let polls = PostgresBackend::builder(&url)
-        .connections(1)
-        .wake_ups(WakeUps::Poll(SECOND / 500))
-        .connect()
-        .unwrap();
+    let listens = patient(&url).listen_on(&elsewhere).connect().unwrap();
+    let polls = patient(&url).connections(1).wake_ups(WakeUps::Poll(SECOND / 500)).connect().unwrap();
     take(&polls, &lock, &OwnerId::new("ann:1"));
     let ((bob, ..), (carl, ..)) = &(subscribed(&listens), subscribed(&polls));
     closing.set_nonblocking(true).unwrap();
     let connects = thread::scope(|scope| {
         scope.spawn(|| only(listens.acquire(&[ask(&lock, bob, 1)])).unwrap());
         only(polls.acquire(&[ask(&lock, carl, 2)])).unwrap();
-        let (until, mut connects) = (Instant::now() + SECOND, 0);
-        while Instant::now() < until {
+        let (began, mut connects) = (Instant::now(), 0);
+        while connects < 2 || began.elapsed() < SECOND {
             connects += u32::from(closing.accept().is_ok()); // and closes it
             thread::sleep(SECOND / 1000);
         }
-        connects
+        f64::from(connects) / began.elapsed().as_secs_f64()
     });
-    // Without pauses there would be hundreds. On a busy machine a second is a long one.
-    assert!((2..60).contains(&connects), "{connects} connections within a second");
+    assert!(connects < 60.0, "{connects} connections a second: without pauses there would be hundreds");
     session(&url).script("alter table fairlock.lock rename to gone", soon()).unwrap();
-    let before = trips(&polls);
-    thread::sleep(SECOND / 2);
-    let looks = trips(&polls) - before;
-    assert!((2..60).contains(&looks), "{looks} looks within half a second");
+    let (began, before) = (Instant::now(), trips(&polls));
+    eventually("it looks", || trips(&polls) > before + 1 && began.elapsed() > SECOND / 2);
+    let looks = (trips(&polls) - before) as f64 / began.elapsed().as_secs_f64();
+    assert!(looks < 120.0, "{looks} looks a second");
 }
 
 /// A grant is told once: a look that was under way while another message came tells nothing more.

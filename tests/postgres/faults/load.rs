@@ -1,4 +1,4 @@
-//! Other users of the server: old snapshots, changes of the tables, a transaction that keeps one row.
+//! Other users of the server: changes of the tables, a transaction that keeps one row.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -18,23 +18,6 @@ fn hand_offs(ours: &Client, theirs: &Client, name: &str, turns: usize) {
         guard = granted(next, SOON);
     }
     guard.unlock().unwrap();
-}
-
-/// Versions of the hot row pile up while a snapshot needs them; in another database they do not. What it costs is shown, not checked.
-#[test]
-fn hand_offs_go_on_beside_an_old_snapshot() {
-    let _alone = Alone::here();
-    let server = server();
-    let (ours, theirs) = (client(&server.url()), client(&server.url()));
-    for database in ["postgres", "fairlock"] {
-        let mut old = server.con_to(database);
-        old.batch_execute("begin isolation level repeatable read; select count(*) from pg_class").unwrap();
-        let began = Instant::now();
-        hand_offs(&ours, &theirs, database, 500);
-        println!("500 hand-offs beside an old snapshot in {database}: {:?}", began.elapsed());
-        old.batch_execute("rollback").unwrap();
-    }
-    until_nothing_left(server);
 }
 
 /// A newer layout that this version may still write comes while locks are held and waited for: its columns are left alone, and

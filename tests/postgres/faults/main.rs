@@ -1,13 +1,12 @@
-//! The PostgreSQL store when servers, networks and processes fail, and the ways to reach a server.
+//! The PostgreSQL store when servers, networks and processes fail.
 
 mod disk;
 mod distance;
+mod held;
 mod hosts;
 mod load;
 mod messages;
 mod network;
 mod processes;
 mod restarts;
-mod sessions;
 mod support;
-mod tls;

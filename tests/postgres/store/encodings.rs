@@ -9,7 +9,7 @@ use fairlock::{Client, ClientId, LockKind, LockName, OwnerId, PostgresBackend};
 use fairlock_tests::PostgresServer;
 use fairlock_tests::locks::{granted, request, take};
 
-use crate::held::server;
+use crate::held::{patient, server};
 
 const LEASE: Duration = Duration::from_secs(30);
 const LABEL: &str = "Bäcker ключ 錠";
@@ -34,7 +34,7 @@ fn database_of(server: &PostgresServer, encoding: &str) -> (String, postgres::Cl
 }
 
 fn connect(url: &str) -> Client {
-    Client::builder(PostgresBackend::connect(url).unwrap()).label(LABEL).build().unwrap()
+    Client::builder(patient(url).connect().unwrap()).label(LABEL).build().unwrap()
 }
 
 /// The fast and the general part, and a hand-over between processes, by NOTIFY.
@@ -78,7 +78,7 @@ fn a_label_that_the_database_can_not_hold_is_replaced() {
 #[test]
 fn an_owner_that_the_database_can_not_hold_has_its_lock_alone() {
     let (url, _) = database_of(server(), "LATIN2");
-    let backend = PostgresBackend::connect(&url).unwrap();
+    let backend = patient(&url).connect().unwrap();
     let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
     let [ours, theirs] = ["錠:1", "鍵:1"].map(OwnerId::new);
     let ask = |owner, request| {

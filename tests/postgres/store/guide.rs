@@ -4,7 +4,7 @@ use fairlock::{Client, PostgresBackend};
 use fairlock_tests::locks::take;
 use postgres::NoTls;
 
-use crate::held::server;
+use crate::held::{patient, server};
 
 #[test]
 fn connecting_as_the_page_shows_it() -> fairlock::Result<()> {
@@ -32,10 +32,10 @@ fn the_rights_on_the_page_are_enough_and_needed() {
     admin.batch_execute("create role locks login; create role writer login").unwrap();
     let url = server.url().replace("fairlock@", "locks@");
     for right in RIGHTS.split_inclusive(';') {
-        assert!(PostgresBackend::connect(&url).is_err(), "without {right}");
+        assert!(patient(&url).connect().is_err(), "without {right}");
         admin.batch_execute(right).unwrap();
     }
-    let connect = || Client::new(PostgresBackend::connect(&url).unwrap()).unwrap();
+    let connect = || Client::new(patient(&url).connect().unwrap()).unwrap();
     let (ours, theirs) = (connect(), connect());
     let guard = take(&ours.fair_lock("x").unwrap());
     let waiting = theirs.fair_lock("x").unwrap().request().unwrap();
@@ -76,7 +76,7 @@ fn each_error_for_a_missing_right_names_the_grant_that_helps() {
     let mut other = postgres::Client::connect(&admins, NoTls).unwrap();
     other.batch_execute("revoke execute on all functions in schema fairlock from public").unwrap();
     let client = loop {
-        match PostgresBackend::connect(&url) {
+        match patient(&url).connect() {
             Ok(backend) => break Client::new(backend).unwrap(),
             Err(error) => _ = grants(error),
         }

@@ -13,7 +13,7 @@ use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::{PgBouncer, PostgresServer, eventually};
 use postgres::NoTls;
 
-use crate::held::server;
+use crate::held::{patient, server};
 use crate::standby::{SOON, end_waiting_commit};
 
 /// A lease that outlives the test on a busy machine.
@@ -61,12 +61,12 @@ const SETTINGS: [(&str, &str, Then); 26] = [
 ];
 
 fn connect(url: &str) -> PostgresBackend {
-    PostgresBackend::builder(url).response_timeout(SOON).connect().unwrap()
+    patient(url).response_timeout(SOON).connect().unwrap()
 }
 
 /// Waits, hand-overs, a look at a transaction of the program's own, and a doctor who knows all that it asks about.
 fn works(url: &str, then: Then) {
-    let [ours, theirs] = [(), ()].map(|()| Client::new(PostgresBackend::connect(url).unwrap()).unwrap());
+    let [ours, theirs] = [(), ()].map(|()| Client::new(patient(url).connect().unwrap()).unwrap());
     for name in ["a", "a", "b"] {
         let guard = take(&ours.fair_lock(name).unwrap());
         let waiting = request(&theirs, name);
@@ -150,14 +150,14 @@ fn a_time_limit_for_idle_sessions_ends_none_of_a_client() {
     let url = server.new_database();
     let database = url.rsplit('/').next().unwrap();
     let set = format!(
-        "do $$ begin alter database {database} set idle_session_timeout = '1s'; exception when undefined_object then null; end $$"
+        "do $$ begin alter database {database} set idle_session_timeout = '5s'; exception when undefined_object then null; end $$"
     );
     server.con().batch_execute(&set).unwrap();
-    let backend = PostgresBackend::connect(&url).unwrap();
+    let backend = patient(&url).connect().unwrap();
     let [ours, theirs] = [(), ()].map(|()| Client::new(backend.clone()).unwrap());
     let guard = take(&ours.fair_lock("x").unwrap());
     let waiting = request(&theirs, "x");
-    thread::sleep(Duration::from_millis(2500)); // the sessions rest
+    thread::sleep(Duration::from_secs(6)); // the sessions rest
     guard.renew().unwrap();
     assert_eq!((backend.reconnects(), theirs.stats().gaps), (0, 0));
     guard.unlock().unwrap();

@@ -12,6 +12,8 @@ use fairlock::backend::{
 use fairlock::{ClientId, LockKind, LockName, OwnerId, PostgresBackend, WakeUps};
 use fairlock_tests::{PostgresServer, eventually};
 
+use crate::held::patient;
+
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 fn is_unavailable(answer: &Result<Acquired, BackendError>) -> bool {
@@ -46,7 +48,7 @@ pub(crate) fn end_waiting_commit(server: &PostgresServer, way: &str) {
 #[test]
 fn what_no_standby_has_confirmed_is_no_grant() {
     let server = PostgresServer::builder().start();
-    let connect = |limit| PostgresBackend::builder(&server.url()).response_timeout(limit).connect().unwrap();
+    let connect = |limit| patient(&server.url()).response_timeout(limit).connect().unwrap();
     let (backend, ann) = (connect(SOON), OwnerId::new("ann:1"));
     for (count, way) in ["pg_cancel_backend", "pg_terminate_backend", "a restart"].into_iter().enumerate() {
         let lock = lock(way);
@@ -65,7 +67,7 @@ fn what_no_standby_has_confirmed_is_no_grant() {
             assert!(is_unavailable(&answer), "{way}: {answer:?}");
         });
         until_grants_to(&server, &ann, count + 1);
-        let answer = ask(&connect(Duration::from_millis(300)));
+        let answer = ask(&connect(Duration::from_secs(3)));
         assert!(is_unavailable(&answer), "{way}: the repeat finds it, and must not tell: {answer:?}");
         server.set_standby("");
         eventually("the standby is needed no more", || matches!(ask(&backend), Ok(Acquired::Granted { .. })));
@@ -83,7 +85,7 @@ impl WakeSink for Heard {
 /// What the next one in the queue is told of a hand-over whose commit was cancelled, and then of the loss of another lock.
 fn told_of_a_cancelled_hand_over(wake_ups: WakeUps) -> Vec<String> {
     let server = PostgresServer::builder().start();
-    let connect = || PostgresBackend::builder(&server.url()).response_timeout(SOON).wake_ups(wake_ups);
+    let connect = || patient(&server.url()).response_timeout(SOON).wake_ups(wake_ups);
     let (ours, theirs) = (connect().connect().unwrap(), connect().connect().unwrap());
     let (lock, other, client) = (lock("x"), lock("other"), ClientId::random());
     let (ann, bob) = (OwnerId::new("ann:1"), OwnerId::new(&format!("{client}:1")));
@@ -132,7 +134,7 @@ fn a_hand_over_no_standby_has_confirmed_is_not_told() {
 fn vain_waits_for_a_standby_do_not_fill_the_server() {
     let server = PostgresServer::builder().start();
     let limit = Duration::from_millis(500);
-    let backend = PostgresBackend::builder(&server.url()).response_timeout(limit).connect().unwrap();
+    let backend = patient(&server.url()).response_timeout(limit).connect_within(SOON).connect().unwrap();
     server.set_standby("nobody");
     let ours = "select count(*) from pg_stat_activity where application_name = 'fairlock'";
     let mut con = server.con();

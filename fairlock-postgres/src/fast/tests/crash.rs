@@ -14,7 +14,7 @@ const SHORTER: &str = "do $$ begin execute replace(replace(replace(pg_get_functi
 #[test]
 fn after_a_crash_nothing_is_granted_until_holds_are_over() {
     fn eventually<T>(attempt: impl FnMut() -> Option<T>) -> T {
-        look_until(LEASE, attempt).expect("within 30 s")
+        look_until(LEASE * 4, attempt).expect("the grace ends")
     }
     let server = PostgresServer::builder().set("wal_writer_delay", "10s").start();
     server.con().batch_execute(SHORTER).unwrap();
