@@ -125,12 +125,9 @@ pub(crate) fn client(harness: &impl Harness) -> Client {
 
 /// A new client with another time to live for its places.
 pub(crate) fn client_with(harness: &impl Harness, place_ttl: Duration) -> Client {
-    Client::builder(harness.backend())
-        .clock(harness.clock())
-        .lease(LEASE)
-        .place_ttl(place_ttl)
-        .build()
-        .unwrap()
+    // The clock may have gone on by more than the usual limit of an outage when a store has not answered once.
+    let builder = Client::builder(harness.backend()).clock(harness.clock()).outage_limit(LEASE * 1000);
+    builder.lease(LEASE).place_ttl(place_ttl).build().unwrap()
 }
 
 /// A client that listens.

@@ -21,7 +21,7 @@ use crate::net::{Connection, Failure, Statement};
 use crate::presence::key_of;
 use crate::question::Question;
 use crate::test_server::{SERVER, new_database, pooled};
-use crate::tests::{SECOND, ask, hold, lock, number, patient, session, soon, stage, take, trips};
+use crate::tests::{ask, hold, lock, number, patient, session, soon, stage, take, trips};
 
 mod attempts;
 mod crash;
@@ -266,7 +266,7 @@ fn the_fast_parts_do_what_the_general_part_does() {
     for scene in scenes() {
         differ(scene).unwrap_or_else(|difference| panic!("{difference}"));
     }
-    let mut runner = TestRunner::new(Config { cases: 150, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config { cases: 60, failure_persistence: None, ..Config::default() });
     runner.run(&commands(), differ).unwrap_or_else(|difference| panic!("{difference}"));
     let (cases, grants, releases) = cases.get();
     assert!(
