@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, Lock, MemoryBackend, RedisBackend};
+use fairlock::{Client, Lock, MemoryBackend};
+use fairlock_tests::locks::patient;
 use fairlock_tests::{Bound, RedisServer};
 
 /// After this many cycles all lists that grow with use are full: the statistics keep 1,024 times.
@@ -19,7 +20,7 @@ fn of_cycles(lock: &Lock) -> Vec<u64> {
 fn an_uncontended_cycle_has_few_allocations() {
     let _bound = Bound::here(Duration::from_secs(120));
     let server = RedisServer::start();
-    let redis = Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
+    let redis = Client::new(patient(&server.url()).connect().unwrap()).unwrap();
     let memory = Client::new(MemoryBackend::new()).unwrap();
     for (client, most) in [(redis, 32), (memory, 4)] {
         let counts = of_cycles(&client.fair_lock("lock:allocations").unwrap());

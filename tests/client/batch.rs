@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use fairlock::{Client, RedisBackend};
+use fairlock::Client;
+use fairlock_tests::locks::patient;
 use fairlock_tests::{Alone, RedisServer, WorkDir, assert_no_residue, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -75,7 +76,7 @@ fn processes_share_the_jobs_despite_sigterm_and_force() {
     assert!(left < JOBS, "it was stopped too late to be shown");
 
     // The others go on, also while an operator takes the lock from them.
-    let operator = Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
+    let operator = Client::new(patient(&server.url()).connect().unwrap()).unwrap();
     let lock = operator.fair_lock("lock:batch").unwrap();
     for taken in 1..=5 {
         assert!(lock.force_unlock().unwrap() || done() == JOBS);

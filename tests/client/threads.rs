@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, Lock, MemoryBackend, RedisBackend};
+use fairlock::{Client, Lock, MemoryBackend};
+use fairlock_tests::locks::patient;
 use fairlock_tests::{Bound, RedisServer, assert_no_residue, eventually, our_threads, wait_until_no_threads};
 
 /// Longer than a response time-out, on a busy machine.
@@ -13,7 +14,7 @@ const SOON: Duration = Duration::from_secs(5);
 fn no_thread_is_left_after_the_last_handle() {
     let _bound = Bound::here(Duration::from_secs(120));
     let server = RedisServer::start();
-    let on_redis = || Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap();
+    let on_redis = || Client::new(patient(&server.url()).connect().unwrap()).unwrap();
     let in_memory = || Client::new(MemoryBackend::new()).unwrap();
     let connects: [&dyn Fn() -> Client; 2] = [&on_redis, &in_memory];
     for connect in connects {

@@ -2,10 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, FencingToken, Lock, LockGuard, LockKind, OwnedGuard, OwnedRequest};
+use fairlock::{Client, FencingToken, Lock, LockGuard, LockKind, OwnedGuard, OwnedRequest, RedisBackend, RedisBuilder};
 
-/// The bound for anything that needs no waiting, on a busy machine.
-const SOON: Duration = Duration::from_secs(10);
+/// Far longer than anything needs that has nothing to wait for, on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
+
+/// A backend whose connections and answers may take as long as a busy machine needs. The leases of its clients are twice as long.
+pub fn patient(url: &str) -> RedisBuilder {
+    let patience = Duration::from_secs(10);
+    RedisBackend::builder(url).connect_timeout(patience).response_timeout(patience)
+}
 
 /// The response time-out for a client with this lease, which has to be twice as long: the default, or half of a short lease.
 pub fn response_timeout_for(lease: Duration) -> Duration {

@@ -4,7 +4,7 @@
 //! `server_with_a_clock` starts the servers. A server's time follows the file `clock` in its dir.
 #![forbid(unsafe_code)]
 
-#[path = "../../redis/server_faults/support.rs"]
+#[path = "clock_support.rs"]
 mod support;
 
 use std::path::Path;

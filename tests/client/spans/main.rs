@@ -14,8 +14,9 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{AsyncGuard, Cancel, Client, Guard, Lock, MemoryBackend, OwnedLock, RedisBackend, Result};
+use fairlock::{AsyncGuard, Cancel, Client, Guard, Lock, MemoryBackend, OwnedLock, Result};
 use fairlock_tests::files::root;
+use fairlock_tests::locks::patient;
 use fairlock_tests::{Alone, RedisServer, eventually};
 use futures::executor::block_on;
 use tracing::span::{Attributes, Id, Record};
@@ -181,7 +182,7 @@ fn waits_and_holds_are_spans_on_memory_and_redis() {
     let clients = |connect: &dyn Fn() -> Client| [connect(), connect()];
     for [ours, other] in [
         clients(&|| Client::new(memory.clone()).unwrap()),
-        clients(&|| Client::new(RedisBackend::connect(&server.url()).unwrap()).unwrap()),
+        clients(&|| Client::new(patient(&server.url()).connect().unwrap()).unwrap()),
     ] {
         let ours = ours.fair_lock("orders").unwrap();
         let other = other.fair_lock("orders").unwrap().owned_by(&other.new_owner()).unwrap();

@@ -2,7 +2,8 @@
 
 use std::sync::mpsc::channel;
 
-use fairlock::{Client, ClientBuilder, FileBackend, MemoryBackend, PostgresBackend, RedisBackend};
+use fairlock::{Client, ClientBuilder, FileBackend, MemoryBackend, PostgresBackend};
+use fairlock_tests::locks::patient;
 use fairlock_tests::{Alone, PostgresServer, RedisServer, WorkDir};
 use tracing::subscriber::with_default;
 
@@ -14,7 +15,7 @@ type Two = (&'static str, [ClientBuilder; 2]);
 
 fn stores(redis: &RedisServer, postgres: &PostgresServer, files: &WorkDir) -> [Two; 4] {
     let memory = MemoryBackend::new();
-    let redis = || Client::builder(RedisBackend::connect(&redis.url()).unwrap());
+    let redis = || Client::builder(patient(&redis.url()).connect().unwrap());
     let postgres = || Client::builder(PostgresBackend::connect(&postgres.url()).unwrap());
     let file = || Client::builder(FileBackend::open(files.file("locks")).unwrap());
     [

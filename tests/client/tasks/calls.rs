@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use fairlock::{
-    AsyncClient, AsyncGuard, AsyncLock, Client, Error, LostCause, MemoryBackend, Operation, RedisBackend,
+    AsyncClient, AsyncGuard, AsyncLock, Client, Error, LostCause, MemoryBackend, Operation,
     TryLock,
 };
+use fairlock_tests::locks::patient;
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};
 use futures::executor::block_on;
 
@@ -145,7 +146,7 @@ fn every_call_is_awaited_on_every_executor_on_redis() {
     let _alone = Alone::here();
     let server = RedisServer::start();
     let url = server.url();
-    makes_every_call_on_every_executor(move || Client::new(RedisBackend::connect(&url)?));
+    makes_every_call_on_every_executor(move || Client::new(patient(&url).connect()?));
     assert_no_residue(&server, &[]);
 }
 

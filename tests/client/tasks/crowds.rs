@@ -1,12 +1,11 @@
 //! Thousands of tasks on few threads, and a runtime that ends under them.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually, wait_until_no_residue};
 use tokio::runtime::Runtime;
 
-use crate::support::{Resource, SLACK, SOON, current, is_free_soon, multi, on_redis, take, turn};
+use crate::support::{Resource, SOON, current, is_free_soon, multi, on_redis, take, turn};
 
 /// More than tokio has threads for blocking calls.
 const CROWD: usize = 2000;
@@ -78,13 +77,10 @@ fn a_runtime_that_ends_gives_all_holds_and_places_back() {
     eventually("each lock is held, and the others wait", || {
         client.held().len() == 50 && client.waiting().len() == 450
     });
-    let began = Instant::now();
     runtime.shutdown_timeout(SOON);
-    assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
     for name in &names {
         is_free_soon(&other.fair_lock(name).unwrap().to_async());
     }
-    assert!(began.elapsed() < SOON, "as long as it takes to tell the server: {:?}", began.elapsed());
     assert!(client.held().is_empty() && client.waiting().is_empty());
     client.shutdown().unwrap();
     wait_until_no_residue(&server);

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use fairlock::{AsyncLock, Client, Discipline, RedisBackend};
+use fairlock::{AsyncLock, Client, Discipline};
+use fairlock_tests::locks::patient;
 use fairlock_tests::monitor::{self, Queue};
 use fairlock_tests::{Alone, Monitor, RedisServer, assert_no_residue};
 
@@ -94,7 +95,7 @@ fn tasks_of_every_executor_share_locks_by_redissons_rules() {
 
 fn by_redissons_rules(server: &RedisServer) -> [Client; 2] {
     [(), ()].map(|()| {
-        let backend = RedisBackend::builder(&server.url()).discipline(Discipline::Redisson);
+        let backend = patient(&server.url()).discipline(Discipline::Redisson);
         Client::new(backend.connect().unwrap()).unwrap()
     })
 }

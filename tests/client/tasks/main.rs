@@ -3,8 +3,10 @@
 mod calls;
 mod crowds;
 mod executors;
+#[cfg(feature = "night")]
 mod faults;
 mod paused;
+#[cfg(feature = "night")]
 mod servers;
 mod support;
 mod work;

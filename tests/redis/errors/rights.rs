@@ -8,7 +8,14 @@ use fairlock_tests::errors::assert_denied;
 use fairlock_tests::log_lines::log_lines;
 use fairlock_tests::{CleanServer, RedisServer, eventually, wait_until_no_residue};
 
-use super::{BOUND, DISCIPLINES, capture_logs, client, client_at};
+use super::{BOUND, DISCIPLINES, capture_logs};
+
+/// With a short lease, since a renewal needs rights as well.
+fn client_at(url: &str, discipline: Discipline) -> Result<Client, Error> {
+    let lease = Duration::from_millis(900);
+    let backend = RedisBackend::builder(url).discipline(discipline).response_timeout(lease / 2).connect()?;
+    Client::builder(backend).lease(lease).build()
+}
 
 /// Every command that a discipline and the plain lock need, except SELECT for a database other than 0. CLIENT SETNAME
 /// and SETINFO only make CLIENT LIST readable, and may be refused.
@@ -43,7 +50,7 @@ fn a_user_without_the_locks_channel_is_refused_before_waiting() {
     let server = CleanServer::start();
     let bob =
         client_at(&user(&server, "bob", &["~*", "&fairlock:*", "+@all"]), Discipline::Redisson).unwrap();
-    let alice = client(&server, Discipline::Redisson);
+    let alice = client_at(&server.url(), Discipline::Redisson).unwrap();
     for lock_of in [Client::fair_lock, Client::plain_lock] {
         let (first, second) = (lock_of(&bob, "orders").unwrap(), lock_of(&alice, "orders").unwrap());
         first.lock().unwrap().unlock().unwrap(); // a free lock needs no channel

@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fairlock::{Client, ClientId, Discipline, Durability, LockKind, LockName, RedisBackend};
+use fairlock::{Client, ClientId, Discipline, Durability, LockKind, LockName};
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Acquire, Acquired, Backend, LockId, Place, RequestId, Wait, only};
 use fairlock_tests::Alone;
 use fairlock_tests::server_state::pairs_of;
 use redis::Msg;
 
-use crate::support::{LONG, RedisServer, SOON, eventually, granted, request, served, take};
+use crate::support::{LONG, RedisServer, SOON, eventually, granted, patient, request, served, take};
 
 /// The tables of the section, by the title of their first column. Each row is the text of its cells, without backticks.
 struct Tables {
@@ -126,7 +126,7 @@ impl Seen<'_> {
 }
 
 fn client(server: &RedisServer, discipline: Discipline, label: &str) -> Client {
-    let backend = RedisBackend::builder(&server.url()).discipline(discipline).connect().unwrap();
+    let backend = patient(&server.url()).discipline(discipline).connect().unwrap();
     Client::builder(backend).place_ttl(LONG).lease(LONG).label(label).build().unwrap()
 }
 
@@ -141,12 +141,16 @@ fn keys_and_messages_are_those_of_the_tables() {
         let mut con = server.con();
         let mut ear = con.as_pubsub(); // hears all messages
         ear.psubscribe("*").unwrap();
-        ear.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         for scene in [by_hand_off, by_redisson, by_several, in_a_grace, after_a_loss] {
             scene(&server, name, &mut || seen.look(&server, name));
             server.query::<()>(&["FLUSHALL"]);
         }
-        while let Ok(message) = ear.get_message() {
+        server.query::<()>(&["PUBLISH", "the end", ""]);
+        loop {
+            let message = ear.get_message().unwrap();
+            if message.get_channel_name() == "the end" {
+                break;
+            }
             seen.hear(&message, name);
         }
     }
@@ -164,7 +168,7 @@ fn by_hand_off(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     let guard = take(&ours, name);
     look();
     // The first in the queue has no subscription, so it is passed over; the second is kicked; the third gets the lock.
-    let absent = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
+    let absent = patient(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
     let id = LockId::new(LockName::new(name).unwrap(), LockKind::Fair);
     let owner = OwnerId::new(&format!("{}:1", ClientId::random()));
     let mut place = Place::new(&id, &owner, RequestId::new(7));
@@ -218,7 +222,7 @@ fn by_several(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
 fn after_a_loss(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
     let ours = client(server, Discipline::HandOff, "");
     let guard = take(&ours, name);
-    let backend = RedisBackend::builder(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
+    let backend = patient(&server.url()).discipline(Discipline::HandOff).connect().unwrap();
     let id = LockId::new(LockName::new(name).unwrap(), LockKind::Fair);
     let owner = OwnerId::new(&format!("{}:1", ClientId::random()));
     let mut place = Place::new(&id, &owner, RequestId::new(7));
@@ -239,7 +243,8 @@ fn after_a_loss(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
 
 /// The server has forgotten a hold, which ends before it is reclaimed.
 fn in_a_grace(server: &RedisServer, name: &str, look: &mut dyn FnMut()) {
-    let backend = RedisBackend::builder(&server.url()).durable(Durability::default()).connect().unwrap();
+    let backend = patient(&server.url()).durable(Durability::default());
+    let backend = backend.response_timeout(Duration::from_secs(5)).connect().unwrap();
     backend.begin_life().unwrap();
     let ours = Client::builder(backend).place_ttl(LONG).build().unwrap();
     let guard = take(&ours, name);

@@ -6,7 +6,7 @@ use fairlock::{Client, Discipline, Lock, LockGuard, OwnerId, RedisBackend};
 use fairlock_tests::Alone;
 use fairlock_tests::server_state::add_dead_places;
 
-use crate::support::{RedisServer, SOON, calls_in};
+use crate::support::{RedisServer, calls_in, patient};
 
 const WAITERS: u64 = 100_000;
 const CLIENT: &str = "00000000-0000-4000-8000-000000000000";
@@ -34,8 +34,7 @@ struct Crowded {
 impl Crowded {
     fn new(discipline: Discipline) -> Crowded {
         let server = RedisServer::start();
-        // What is counted is what the calls cost, not how long a busy machine lets one of them wait.
-        let backend = RedisBackend::builder(&server.url()).discipline(discipline).response_timeout(SOON);
+        let backend = patient(&server.url()).discipline(discipline);
         let backend = backend.connect().unwrap();
         let lock = Client::new(backend.clone()).unwrap().fair_lock("long").unwrap();
         let guard = lock.lock().unwrap();

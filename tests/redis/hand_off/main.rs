@@ -1,12 +1,10 @@
-//! Discipline `HandOff` on a real server, beyond the conformance suite: dead and deaf waiters, lost replies, tokens
-//! across failures, and costs.
+//! Discipline `HandOff` on a real server, beyond the conformance suite: deaf waiters, tokens across failures, stored keys, and costs.
 
-mod absent;
 mod cost;
+#[cfg(feature = "night")]
 mod deaf;
 mod layout;
 mod long_queue;
-mod shared_name;
+mod plain;
 mod support;
-mod tickets;
 mod tokens;

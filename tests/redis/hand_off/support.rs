@@ -4,18 +4,14 @@ use std::collections::BTreeMap;
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, RedisBackend};
-pub(crate) use fairlock_tests::locks::{granted, in_turn, request, served, take_soon as take};
+use fairlock::{Client, Discipline};
+pub(crate) use fairlock_tests::locks::{granted, patient, request, served, take_soon as take};
 use fairlock_tests::server_state::all_calls;
-pub(crate) use fairlock_tests::server_state::{listeners, queue, scripts_run, until_in_queue};
+pub(crate) use fairlock_tests::server_state::{listeners, scripts_run};
 pub(crate) use fairlock_tests::{CleanServer, Proxy, RedisServer, eventually};
 
-/// The program of worker processes.
-pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
 /// The limit for anything immediate, on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
-/// How late a timed event may be, on a busy machine.
-pub(crate) const SLACK: Duration = Duration::from_secs(1);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// A place's time to live for tests without heartbeats.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
@@ -26,7 +22,7 @@ pub(crate) fn client(url: &str) -> Client {
 
 /// Its places live this long.
 pub(crate) fn with_places(url: &str, place_ttl: Duration) -> Client {
-    let backend = RedisBackend::builder(url).discipline(Discipline::HandOff).connect().unwrap();
+    let backend = patient(url).discipline(Discipline::HandOff).connect().unwrap();
     // A look at a slow wait is a script, and tests count those.
     Client::builder(backend).place_ttl(place_ttl).lease(LONG).slow_wait(LONG).build().unwrap()
 }
@@ -35,18 +31,6 @@ pub(crate) fn with_places(url: &str, place_ttl: Duration) -> Client {
 #[track_caller]
 pub(crate) fn a_turn(client: &Client, name: &str) {
     take(client, name).unlock().unwrap();
-}
-
-/// The token of the hold at the server.
-pub(crate) fn token_at(server: &RedisServer, name: &str) -> Option<u64> {
-    let fields: BTreeMap<String, String> = server.query(&["HGETALL", name]);
-    let hold = fields.into_iter().find(|(field, _)| field.contains(':'));
-    hold.map(|(_, hold)| hold.split(' ').nth(1).unwrap().parse().unwrap())
-}
-
-/// Makes this the last number that was drawn.
-pub(crate) fn set_last_number(server: &RedisServer, name: &str, last: u64) {
-    server.query::<()>(&["HSET", &format!("fairlock_record:{{{name}}}"), "last", &last.to_string()]);
 }
 
 /// The commands that the server executes meanwhile, including those in scripts. Pings come at any time, and INFO is ours.

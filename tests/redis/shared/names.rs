@@ -5,6 +5,8 @@ use fairlock::backend::{
 };
 use fairlock::{Discipline, Durability, FencingToken, LockKind, OwnerId, RedisBackend};
 
+use fairlock_tests::locks::patient;
+
 use crate::support::{World, number};
 
 fn as_kind(world: &World, kind: LockKind) -> LockId {
@@ -32,7 +34,7 @@ fn a_semaphores_name_is_no_lock_of_redissons() {
     let holder = world.asker(1, 2);
     let token = world.granted(&holder);
     let redisson =
-        RedisBackend::builder(&world.server.url()).discipline(Discipline::Redisson).connect().unwrap();
+        patient(&world.server.url()).discipline(Discipline::Redisson).connect().unwrap();
     let says = ["a semaphore of 5 permits", "an exclusive lock"];
     for lock in [LockKind::Fair, LockKind::Plain].map(|kind| as_kind(&world, kind)) {
         for wait in [Wait::No, Wait::Forever] {
@@ -128,7 +130,7 @@ fn a_waiter_with_another_number_leaves_and_is_told_when_it_asks() {
 #[test]
 fn what_the_other_disciplines_do_not_keep_is_not_promised() {
     let world = World::with(5);
-    let builder = || RedisBackend::builder(&world.server.url());
+    let builder = || patient(&world.server.url());
     let keeps = |backend: &RedisBackend| {
         [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }]
             .map(|kind| backend.supports(kind))

@@ -206,6 +206,9 @@ fn an_end_that_is_no_whole_number_leaves_nothing_half_done() {
         }
         assert_eq!(world.renew_hold(&waiting, third), Renewal::Renewed, "{end}");
         assert_eq!(world.renew_hold(&lasting, token), Renewal::Renewed, "{end}");
+        for key in [NAME, HOLDS] {
+            assert!(world.server.query::<i64>(&["PTTL", key]) > 0, "{end}: {key}");
+        }
         world.server.query::<()>(&["ZADD", HOLDS, "XX", end, &member(&lasting)]);
         let kept =
             world.backend.keep(&world.hold(&waiting, third), RequestId::new(7), world.asker(0, 1).lease);

@@ -10,6 +10,7 @@ use fairlock::backend::{
     RequestId, Subscription, Wait, Wake, WakeSink, Withdrawn, only,
 };
 use fairlock::{ClientId, FencingToken, LockKind, LockName, OwnerId, RedisBackend};
+use fairlock_tests::locks::patient;
 use fairlock_tests::{Alone, RedisServer};
 
 pub(crate) const NAME: &str = "pool";
@@ -64,7 +65,7 @@ impl World {
     pub(crate) fn of(kind: LockKind) -> World {
         let alone = Alone::here();
         let server = RedisServer::start();
-        let backend = RedisBackend::builder(&server.url()).connect().unwrap();
+        let backend = patient(&server.url()).connect().unwrap();
         let (sender, told) = channel();
         let client = ClientId::random();
         let heard = backend.subscribe(client, Arc::new(Ear(sender))).unwrap();
