@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use fairlock::{
     Client, ClientBuilder, Discipline, Error, Lock, LockKind, Login, ManualClock, Owner, RedisBackend,
-    RedisBuilder, TryLock,
+    RedisBuilder,
 };
 use fairlock_tests::connecting::connects_after;
 use fairlock_tests::errors::{assert_denied, assert_says, assert_unavailable};
 use fairlock_tests::locks::{lock_of, patient, request, take_now};
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};
 use fairlock_tests::{
-    CleanServer, RedisServer, eventually, look_until, wait_until_no_residue, wait_until_no_threads,
+    CleanServer, RedisServer, eventually, wait_until_no_residue, wait_until_no_threads,
 };
 use log::LevelFilter;
 use redis::IntoConnectionInfo;
@@ -287,8 +287,9 @@ fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
     assert_says(&lost, &["lock `held` was lost", "its lease could not be renewed in time"]);
     for name in ["orders", "held", "unlocked"] {
         let lock = client.fair_lock(name).unwrap();
-        let again = look_until(BOUND, || lock.try_lock().ok().and_then(TryLock::guard));
-        again.expect(name).unlock().unwrap();
+        eventually(name, || {
+            lock.try_lock().is_ok_and(|tried| tried.guard().is_some_and(|guard| guard.unlock().is_ok()))
+        });
     }
     wait_until_no_residue(&server);
 }

@@ -7,6 +7,7 @@ use crate::port::Port;
 use crate::secrets::{assert_none_was_logged, assert_noticed};
 use crate::signals;
 use crate::tls::{Certificates, Flaw};
+use crate::wall_clock::{clock_library, set_wall_clock};
 use crate::workdir::WorkDir;
 use redis::{
     Client, Cmd, Connection, ConnectionAddr, FromRedisValue, IntoConnectionInfo, RedisConnectionInfo,
@@ -51,6 +52,7 @@ pub struct RedisServerBuilder {
     password: Option<String>,
     lines: Vec<String>,
     role: Role,
+    has_moved_clock: bool,
 }
 
 impl RedisServerBuilder {
@@ -98,6 +100,12 @@ impl RedisServerBuilder {
         self
     }
 
+    /// The server's wall clock stands still, and [`RedisServer::pass`] moves the clock. Linux only.
+    pub fn moved_clock(mut self) -> Self {
+        self.has_moved_clock = true;
+        self
+    }
+
     /// A line of redis.conf: `arg("maxmemory", "2mb")`. A value may have several words; one with spaces needs quotes.
     pub fn arg(mut self, key: &str, value: &str) -> Self {
         self.lines.push(format!("{key} {value}"));
@@ -110,7 +118,8 @@ impl RedisServerBuilder {
         let certificates =
             (self.transport == Transport::Tls).then(|| Certificates::make(dir.path(), self.flaw));
         let mut server =
-            RedisServer { set_up: self, dir, port: Port::reserve(), certificates, child: Mutex::new(None) };
+            RedisServer { set_up: self, dir, port: Port::reserve(), certificates, child: Mutex::default(), passed: Mutex::default() };
+        server.pass(Duration::ZERO);
         // A foreign program may take the port between the reservation and the server's bind. Then another port is
         // used.
         while server.launch() == Launch::PortTaken {
@@ -138,6 +147,8 @@ pub struct RedisServer {
     port: Port,
     certificates: Option<Certificates>,
     child: Mutex<Option<Child>>,
+    /// The time that the test has let pass.
+    passed: Mutex<Duration>,
 }
 
 impl RedisServer {
@@ -261,6 +272,16 @@ impl RedisServer {
         self.with_child(Child::id)
     }
 
+    /// Lets time pass for a server with a [moved clock](RedisServerBuilder::moved_clock).
+    pub fn pass(&self, time: Duration) {
+        if self.set_up.has_moved_clock {
+            let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+            *passed += time;
+            let ahead = i32::try_from(passed.as_millis()).expect("less than three weeks pass");
+            set_wall_clock(&self.clock_file(), ahead, -1_000_000);
+        }
+    }
+
     /// Whether it runs. A stopped process (SIGSTOP) does not.
     pub fn is_running(&self) -> bool {
         self.child().as_ref().is_some_and(|child| !signals::is_stopped(child))
@@ -306,6 +327,10 @@ impl RedisServer {
         self.dir.file("redis.sock")
     }
 
+    fn clock_file(&self) -> PathBuf {
+        self.dir.file("clock")
+    }
+
     fn log_file(&self) -> PathBuf {
         self.dir.file("redis.log")
     }
@@ -344,7 +369,11 @@ impl RedisServer {
             File::options().create(true).append(true).open(self.log_file()).expect("the log can be opened");
         let logged_before = self.log().len();
         let program = std::env::var("FAIRLOCK_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
-        let child = Command::new(&program)
+        let mut command = Command::new(&program);
+        if self.set_up.has_moved_clock {
+            command.env("LD_PRELOAD", clock_library()).env("WRONG_CLOCK", self.clock_file());
+        }
+        let child = command
             .arg(&config)
             .args((self.set_up.role == Role::Sentinel).then_some("--sentinel"))
             .stdin(Stdio::null())

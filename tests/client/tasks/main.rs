@@ -3,10 +3,6 @@
 mod calls;
 mod crowds;
 mod executors;
-#[cfg(feature = "night")]
-mod faults;
 mod paused;
-#[cfg(feature = "night")]
-mod servers;
 mod support;
 mod work;
