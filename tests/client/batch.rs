@@ -2,12 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-
-use fairlock::Client;
-use fairlock_tests::locks::patient;
-use fairlock_tests::{Alone, RedisServer, WorkDir, assert_no_residue, eventually};
-use rustix::process::{Pid, Signal, kill_process};
+use std::process::{Command, Output};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_batch");
 
@@ -52,44 +47,55 @@ fn in_memory_all_jobs_are_done_and_the_statistics_are_shown() {
     assert_eq!((number(&said, " jobs done"), number(&said, " turns failed")), (60, 0));
 }
 
-/// Processes share the jobs, while one process ends at SIGTERM and holds are taken by force.
-#[test]
-fn processes_share_the_jobs_despite_sigterm_and_force() {
-    const JOBS: usize = 400;
-    let _alone = Alone::here();
-    let (server, dir) = (RedisServer::start(), WorkDir::new());
-    let done = || {
-        let ledger = fs::read_to_string(dir.file("ledger.txt")).unwrap_or_default();
-        ledger.lines().find_map(|line| line.strip_prefix("done ")?.parse().ok()).unwrap_or(0)
-    };
-    let start = || {
-        let mut command = Command::new(PROGRAM);
-        command.args(["--redis", &server.url(), "--jobs", &JOBS.to_string(), "--dir"]).arg(dir.file(""));
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    };
-    let mut children: Vec<Child> = (0..3).map(|_| start()).collect();
-    eventually("some jobs are done", || done() > 30);
-    let stopped = children.remove(0);
-    kill_process(Pid::from_child(&stopped), Signal::TERM).unwrap();
-    let stopped = said(stopped.wait_with_output().unwrap());
-    let left = done();
-    assert!(left < JOBS, "it was stopped too late to be shown");
+#[cfg(feature = "night")]
+mod processes {
+    use std::process::{Child, Stdio};
 
-    // The others go on, also while an operator takes the lock from them.
-    let operator = Client::new(patient(&server.url()).connect().unwrap()).unwrap();
-    let lock = operator.fair_lock("lock:batch").unwrap();
-    for taken in 1..=5 {
-        assert!(lock.force_unlock().unwrap() || done() == JOBS);
-        eventually("more jobs are done", || done() >= (left + taken * 10).min(JOBS));
+    use fairlock::Client;
+    use fairlock_tests::locks::patient;
+    use fairlock_tests::{Alone, RedisServer, WorkDir, assert_no_residue, eventually, signals};
+
+    use super::*;
+
+    /// Processes share the jobs, while one process ends at SIGTERM and holds are taken by force.
+    #[test]
+    fn processes_share_the_jobs_despite_sigterm_and_force() {
+        const JOBS: usize = 400;
+        let _alone = Alone::here();
+        let (server, dir) = (RedisServer::start(), WorkDir::new());
+        let done = || {
+            let ledger = fs::read_to_string(dir.file("ledger.txt")).unwrap_or_default();
+            ledger.lines().find_map(|line| line.strip_prefix("done ")?.parse().ok()).unwrap_or(0)
+        };
+        let start = || {
+            let mut command = Command::new(PROGRAM);
+            command.args(["--redis", &server.url(), "--jobs", &JOBS.to_string(), "--dir"]).arg(dir.file(""));
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let mut children: Vec<Child> = (0..3).map(|_| start()).collect();
+        eventually("some jobs are done", || done() > 30);
+        let stopped = children.remove(0);
+        signals::terminate(&stopped);
+        let stopped = said(stopped.wait_with_output().unwrap());
+        let left = done();
+        assert!(left < JOBS, "it was stopped too late to be shown");
+
+        // The others go on, also while an operator takes the lock from them.
+        let operator = Client::new(patient(&server.url()).connect().unwrap()).unwrap();
+        let lock = operator.fair_lock("lock:batch").unwrap();
+        for taken in 1..=5 {
+            assert!(lock.force_unlock().unwrap() || done() == JOBS);
+            eventually("more jobs are done", || done() >= (left + taken * 10).min(JOBS));
+        }
+        let ended: Vec<String> =
+            children.into_iter().map(|child| said(child.wait_with_output().unwrap())).collect();
+        assert!(ended.iter().all(|said| said.contains(&format!("{JOBS} of {JOBS} jobs are done"))), "{ended:?}");
+        let sum = |what| ended.iter().chain([&stopped]).map(|said| number(said, what)).sum::<usize>();
+        assert!(sum(" turns failed") >= 1, "{ended:?}");
+        // A hold that was lost may have written all the same, while it was the newest writer: that job was done twice.
+        let count = sum(" jobs done") + sum(" refused by the ledger");
+        assert!((JOBS..=JOBS + 5).contains(&(count + sum(" turns failed"))), "{stopped}{ended:?}");
+        drop((lock, operator));
+        assert_no_residue(&server, &[]);
     }
-    let ended: Vec<String> =
-        children.into_iter().map(|child| said(child.wait_with_output().unwrap())).collect();
-    assert!(ended.iter().all(|said| said.contains(&format!("{JOBS} of {JOBS} jobs are done"))), "{ended:?}");
-    let sum = |what| ended.iter().chain([&stopped]).map(|said| number(said, what)).sum::<usize>();
-    assert!(sum(" turns failed") >= 1, "{ended:?}");
-    // A hold that was lost may have written all the same, while it was the newest writer: that job was done twice.
-    let count = sum(" jobs done") + sum(" refused by the ledger");
-    assert!((JOBS..=JOBS + 5).contains(&(count + sum(" turns failed"))), "{stopped}{ended:?}");
-    drop((lock, operator));
-    assert_no_residue(&server, &[]);
 }

@@ -60,7 +60,7 @@ fn residue(server: &RedisServer, allow: &[&str]) -> Vec<String> {
 /// The same, after a wait: a client that is gone withdraws its last requests in the background.
 #[track_caller]
 pub fn wait_until_no_residue(server: &RedisServer) {
-    look_until(Duration::from_secs(15), || residue(server, &[]).is_empty().then_some(()));
+    look_until(Duration::from_secs(60), || residue(server, &[]).is_empty().then_some(()));
     assert_no_residue(server, &[]);
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::Client;
 use fairlock_tests::proxy::{Rule, Traffic};
+use fairlock_tests::server_state::listeners;
 
 use crate::support::*;
 

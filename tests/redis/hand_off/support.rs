@@ -7,7 +7,7 @@ use std::time::Duration;
 use fairlock::{Client, Discipline};
 pub(crate) use fairlock_tests::locks::{granted, patient, request, served, take_soon as take};
 use fairlock_tests::server_state::all_calls;
-pub(crate) use fairlock_tests::server_state::{listeners, scripts_run};
+pub(crate) use fairlock_tests::server_state::scripts_run;
 pub(crate) use fairlock_tests::{CleanServer, Proxy, RedisServer, eventually};
 
 /// The limit for anything immediate, on a busy machine.

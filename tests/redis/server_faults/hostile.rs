@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::{Client, ClientId, Discipline, RedisBackend};
 use fairlock_tests::cluster::Replicas;
+use fairlock_tests::locks;
 use fairlock_tests::server_state::{add_dead_places, queue, scripts_run, until_in_queue};
 use fairlock_tests::{Alone, CleanServer, Cluster, RedisServer, eventually};
 
@@ -122,7 +123,7 @@ fn passes_poison_over(
 fn an_owner_that_is_not_text_is_shown_and_hides_nothing() {
     let server = CleanServer::start();
     for discipline in [Discipline::HandOff, Discipline::Redisson] {
-        let backend = RedisBackend::builder(&server.url()).discipline(discipline).connect().unwrap();
+        let backend = locks::patient(&server.url()).discipline(discipline).connect().unwrap();
         let client = Client::new(backend.clone()).unwrap();
         let guard = take(&client, "good");
         let mut pipe = redis::pipe();

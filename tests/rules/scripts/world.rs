@@ -10,6 +10,7 @@ use fairlock::backend::{
 };
 use fairlock::{ClientId, Discipline, FencingToken, LockKind, LockName, OwnerId, RedisBackend};
 use fairlock_tests::RedisServer;
+use fairlock_tests::locks::patient;
 use redis::Connection;
 
 pub(crate) const NAME: &str = "orders";
@@ -54,7 +55,7 @@ impl Rules {
             Rules::HandOff | Rules::Parts | Rules::All => Discipline::HandOff,
             Rules::Redisson | Rules::Plain => Discipline::Redisson,
         };
-        RedisBackend::builder(url).discipline(discipline).connections(1).connect().unwrap()
+        patient(url).discipline(discipline).connections(1).connect().unwrap()
     }
 
     /// The units that each request takes.
