@@ -89,7 +89,10 @@ mod processes {
         }
         let ended: Vec<String> =
             children.into_iter().map(|child| said(child.wait_with_output().unwrap())).collect();
-        assert!(ended.iter().all(|said| said.contains(&format!("{JOBS} of {JOBS} jobs are done"))), "{ended:?}");
+        assert!(
+            ended.iter().all(|said| said.contains(&format!("{JOBS} of {JOBS} jobs are done"))),
+            "{ended:?}"
+        );
         let sum = |what| ended.iter().chain([&stopped]).map(|said| number(said, what)).sum::<usize>();
         assert!(sum(" turns failed") >= 1, "{ended:?}");
         // A hold that was lost may have written all the same, while it was the newest writer: that job was done twice.

@@ -12,9 +12,7 @@ use fairlock_tests::connecting::connects_after;
 use fairlock_tests::errors::{assert_denied, assert_says, assert_unavailable};
 use fairlock_tests::locks::{lock_of, patient, request, take_now};
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};
-use fairlock_tests::{
-    CleanServer, RedisServer, eventually, wait_until_no_residue, wait_until_no_threads,
-};
+use fairlock_tests::{CleanServer, RedisServer, eventually, wait_until_no_residue, wait_until_no_threads};
 use log::LevelFilter;
 use redis::IntoConnectionInfo;
 
@@ -175,8 +173,7 @@ fn a_server_full_after_connect_is_waited_for_by_build() {
     server.query::<()>(&["CONFIG", "SET", "maxclients", "100"]);
     // A right that is missing would be missing the next time.
     server.query::<()>(&["ACL", "SETUSER", "deaf", "on", ">canary", "~*", "+@all", "resetchannels"]);
-    let deaf =
-        patient(&server.url_as("deaf", "canary")).connect_within(BOUND).connect().unwrap();
+    let deaf = patient(&server.url_as("deaf", "canary")).connect_within(BOUND).connect().unwrap();
     assert_denied(Client::new(deaf), &["subscribing to wake-ups", "lacks a right"]);
 }
 
@@ -393,8 +390,7 @@ fn an_invalid_setting_is_named_in_the_error() {
     let of_client = |set: fn(ClientBuilder) -> ClientBuilder| {
         set(Client::builder(backend(&server.url()).connect().unwrap())).build().map(drop)
     };
-    let of_backend =
-        |set: fn(RedisBuilder) -> RedisBuilder| set(backend(&server.url())).connect().map(drop);
+    let of_backend = |set: fn(RedisBuilder) -> RedisBuilder| set(backend(&server.url())).connect().map(drop);
     let of_url = |url: &str| backend(url).connect().map(drop);
     let lock = client_at(&server.url()).fair_lock("orders").unwrap();
     let twice = "lease is 1.999 s, it has to be from 2 s to 100 years: twice the backend's response_timeout of 1 s or more";

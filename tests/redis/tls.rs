@@ -281,8 +281,7 @@ fn a_wrong_certificate_or_key_is_told_at_once_with_what_to_do() {
         (files(ca, &with(&good.cert, &old_form)), vec!["old.key` is encrypted", "openssl pkey -in"]),
     ] {
         let url = server.url() + &options;
-        let error =
-            patient(&url).connect_within(BOUND).connect().unwrap_err();
+        let error = patient(&url).connect_within(BOUND).connect().unwrap_err();
         assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
         assert_says(&error, &parts);
         for secret_or_gap in ["kanarie", passphrase, "  "] {

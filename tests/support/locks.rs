@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, FencingToken, Lock, LockGuard, LockKind, OwnedGuard, OwnedRequest, RedisBackend, RedisBuilder};
+use fairlock::{
+    Client, FencingToken, Lock, LockGuard, LockKind, OwnedGuard, OwnedRequest, RedisBackend, RedisBuilder,
+};
 
 /// Far longer than anything needs that has nothing to wait for, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);

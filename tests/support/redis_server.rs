@@ -117,8 +117,14 @@ impl RedisServerBuilder {
         let dir = WorkDir::new();
         let certificates =
             (self.transport == Transport::Tls).then(|| Certificates::make(dir.path(), self.flaw));
-        let mut server =
-            RedisServer { set_up: self, dir, port: Port::reserve(), certificates, child: Mutex::default(), passed: Mutex::default() };
+        let mut server = RedisServer {
+            set_up: self,
+            dir,
+            port: Port::reserve(),
+            certificates,
+            child: Mutex::default(),
+            passed: Mutex::default(),
+        };
         server.pass(Duration::ZERO);
         // A foreign program may take the port between the reservation and the server's bind. Then another port is
         // used.

@@ -4,8 +4,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use fairlock::crossbeam_channel::TryRecvError;
 use fairlock::Error;
+use fairlock::crossbeam_channel::TryRecvError;
 
 use crate::World;
 

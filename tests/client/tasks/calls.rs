@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use fairlock::{
-    AsyncClient, AsyncGuard, AsyncLock, Client, Error, LostCause, MemoryBackend, Operation,
-    TryLock,
+    AsyncClient, AsyncGuard, AsyncLock, Client, Error, LostCause, MemoryBackend, Operation, TryLock,
 };
 use fairlock_tests::locks::patient;
 use fairlock_tests::{Alone, RedisServer, assert_no_residue, eventually};

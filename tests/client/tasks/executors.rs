@@ -1,6 +1,6 @@
-//! Every executor, every kind of lock, every discipline: exclusion, and order.
+//! Every executor, every kind of lock, every discipline: exclusion, and order beside threads.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 
 use fairlock::{AsyncLock, Client, Discipline};
@@ -9,7 +9,7 @@ use fairlock_tests::monitor::{self, Queue};
 use fairlock_tests::{Alone, Monitor, RedisServer, assert_no_residue};
 
 use crate::support::{
-    EXECUTORS, Executor, Resource, Task, in_memory, is_free_soon, multi, on_redis, take, task, turn,
+    EXECUTORS, Executor, Resource, Task, in_memory, is_free_soon, multi, on_redis, task, turn,
 };
 
 const TASKS: usize = 30;
@@ -98,48 +98,6 @@ fn by_redissons_rules(server: &RedisServer) -> [Client; 2] {
         let backend = patient(&server.url()).discipline(Discipline::Redisson);
         Client::new(backend.connect().unwrap()).unwrap()
     })
-}
-
-/// On one thread a task is polled after the one before it.
-fn is_granted_in_the_order_of_first_polls(client: &Client) {
-    const CROWD: usize = 100;
-    let lock = client.fair_lock("lock:order").unwrap();
-    let (held, waiting) = (take(&lock.to_async()), lock.to_async());
-    let granted = Arc::new(Mutex::new(Vec::new()));
-    let runtime = crate::support::current();
-    let tasks: Vec<_> = (0..CROWD)
-        .map(|nth| {
-            let (lock, granted) = (waiting.clone(), Arc::clone(&granted));
-            runtime.spawn(async move {
-                let guard = lock.lock().await.unwrap();
-                granted.lock().unwrap().push((nth, guard.token()));
-                guard.unlock().await.unwrap();
-            })
-        })
-        .collect();
-    runtime.block_on(async {
-        while client.waiting().len() < CROWD {
-            crate::support::pause().await;
-        }
-        held.unlock().await.unwrap();
-        for task in tasks {
-            task.await.unwrap();
-        }
-    });
-    let granted = granted.lock().unwrap();
-    let order: Vec<usize> = granted.iter().map(|(nth, _)| *nth).collect();
-    assert_eq!(order, (0..CROWD).collect::<Vec<_>>());
-    assert!(granted.is_sorted_by(|(_, one), (_, next)| one < next), "{granted:?}");
-}
-
-#[test]
-fn tasks_are_granted_a_lock_in_the_order_of_their_first_polls() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let clients = [in_memory(), on_redis(&server), by_redissons_rules(&server)];
-    clients.iter().for_each(|[client, _]| is_granted_in_the_order_of_first_polls(client));
-    clients.iter().flatten().for_each(|client| client.shutdown().unwrap());
-    assert_no_residue(&server, &[]);
 }
 
 /// Tasks and threads of two clients are served in the order in which the server saw them.

@@ -10,9 +10,7 @@ use fairlock::{AsyncLock, Cancel, Client, Error, FencingToken, Lock, MemoryBacke
 use fairlock_tests::{Alone, RedisServer, eventually};
 use futures::executor::block_on;
 
-use crate::support::{
-    EXECUTORS, Resource, SOON, Task, begin, in_memory, is_free_soon, on_redis, take, task, unlock,
-};
+use crate::support::{SOON, begin, in_memory, is_free_soon, on_redis, take, unlock};
 
 /// Counts the works that have ended, or were dropped.
 #[derive(Clone, Default)]
@@ -29,34 +27,6 @@ fn ends() -> (Arc<AtomicUsize>, impl Fn() -> Ends) {
     let count = Arc::new(AtomicUsize::new(0));
     let counts = Arc::clone(&count);
     (count, move || Ends(Arc::clone(&counts)))
-}
-
-/// Exclusion, on every executor, also from a task that borrows what the work needs.
-#[test]
-fn work_of_every_executor_runs_alone() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    for (name, executor) in EXECUTORS {
-        for clients in [in_memory(), on_redis(&server)] {
-            let resource = Resource::new(1);
-            let tasks = (0..20).map(|nth| -> Task {
-                let lock = clients[nth % 2].to_async().fair_lock("work").unwrap();
-                let resource = Arc::clone(&resource);
-                task(async move {
-                    let uses = lock.with(async |hold| {
-                        resource.work(1).await;
-                        hold.check().unwrap();
-                        resource.uses()
-                    });
-                    assert!(uses.await.unwrap() > 0);
-                    let done = lock.with_for(SOON, async |_| resource.work(1).await);
-                    assert!(matches!(done.await, Ok(TryLock::Granted(()))));
-                })
-            });
-            executor(tasks.collect());
-            assert_eq!(resource.uses(), 40, "{name}");
-        }
-    }
 }
 
 /// While it waits, while it works, and while it releases.

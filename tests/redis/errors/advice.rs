@@ -1,7 +1,7 @@
 //! Each error says what to do: the exact words, against a real server; and a server that will go on refusing says so at once.
 
 use fairlock::{Client, Discipline, Error};
-use fairlock_tests::{locks, Alone, CleanServer, RedisServer, assert_no_residue, eventually};
+use fairlock_tests::{Alone, CleanServer, RedisServer, assert_no_residue, eventually, locks};
 
 use super::{BOUND, client};
 
@@ -70,9 +70,7 @@ fn refused(client: &Client) -> Vec<Error> {
         &|| lock.request().and_then(|request| request.wait()).map(drop),
         &|| client.semaphore("api", 5).unwrap().acquire().map(drop),
     ];
-    let ask = |ask: &dyn Fn() -> Result<(), Error>| {
-        ask().unwrap_err()
-    };
+    let ask = |ask: &dyn Fn() -> Result<(), Error>| ask().unwrap_err();
     let mut errors: Vec<Error> = asks.into_iter().map(ask).collect();
     // Tasks, which are asked for together.
     let lock = lock.to_async();

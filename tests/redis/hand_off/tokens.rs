@@ -11,7 +11,8 @@ fn tokens_grow_over_an_emptied_and_over_a_restarted_server() {
     let redisson = patient(&server.url()).discipline(Discipline::Redisson).connect().unwrap();
     let (ours, theirs) = (client(&server.url()), Client::new(redisson).unwrap());
     let pool = ours.semaphore("pool", 2).unwrap();
-    let locks = [ours.fair_lock("fair"), ours.plain_lock("plain"), theirs.fair_lock("redisson")].map(Result::unwrap);
+    let locks =
+        [ours.fair_lock("fair"), ours.plain_lock("plain"), theirs.fair_lock("redisson")].map(Result::unwrap);
     let mut last = [FencingToken::new(0); 4];
     let mut next = || {
         let (guards, permit) = (locks.each_ref().map(|lock| lock.lock().unwrap()), pool.acquire().unwrap());

@@ -33,8 +33,7 @@ fn a_semaphores_name_is_no_lock_of_redissons() {
     let world = World::with(5);
     let holder = world.asker(1, 2);
     let token = world.granted(&holder);
-    let redisson =
-        patient(&world.server.url()).discipline(Discipline::Redisson).connect().unwrap();
+    let redisson = patient(&world.server.url()).discipline(Discipline::Redisson).connect().unwrap();
     let says = ["a semaphore of 5 permits", "an exclusive lock"];
     for lock in [LockKind::Fair, LockKind::Plain].map(|kind| as_kind(&world, kind)) {
         for wait in [Wait::No, Wait::Forever] {
