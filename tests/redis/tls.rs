@@ -169,7 +169,8 @@ fn an_untrusted_certificate_is_refused_and_tls_is_kept() {
     assert_says(&plain, &[&server.address(), "the port has TLS", "write rediss for redis in the address"]);
     assert!(matches!(plain, Error::InvalidConfig { .. }));
     let without = RedisServer::start();
-    let tls = connect(&without.url().replace("redis", "rediss"));
+    let tls = over_tls(&without.url());
+    let tls = RedisBackend::builder_for(&tls).connect_timeout(Duration::from_secs(1)).connect();
     assert_unavailable(tls, &[&without.address()]);
     assert_eq!(without.query::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
 }
