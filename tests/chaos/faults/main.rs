@@ -1,7 +1,5 @@
-//! Faults of processes, threads and the network, one test each; `faults/README.md` has the table.
+//! Faults of the network and of processes, one test each; `faults/README.md` has the table.
 
-mod late;
 mod network;
 mod processes;
 mod support;
-mod threads;

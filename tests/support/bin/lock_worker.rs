@@ -132,6 +132,17 @@ struct Turns<'a> {
     outcomes: Outcomes,
 }
 
+/// A renewal makes a hold valid for so much longer (ns) at least; two looks at the same hold differ by less.
+const RENEWED: u64 = 10_000_000;
+
+/// Now, and until when the holder believes in its hold, if it does. The clock is read first: if this process stands still between the
+/// two, it believes for less time, and never for more.
+fn belief(guard: &LockGuard) -> Option<(u64, u64)> {
+    let (now, left) = (now_ns(), guard.valid_for());
+    let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+    (left > 0).then_some((now, now.saturating_add(left)))
+}
+
 #[derive(Default)]
 struct Outcomes {
     granted: u32,
@@ -150,11 +161,7 @@ impl Turns<'_> {
                 Some(limit) => self.lock.try_lock_for(limit),
             };
             match asked {
-                Ok(TryLock::Granted(guard)) => {
-                    self.outcomes.granted += 1;
-                    self.recorder.granted(&self.who, self.lock.name(), guard.token().get());
-                    self.work(guard)?;
-                }
+                Ok(TryLock::Granted(guard)) => self.work(guard)?,
                 Ok(TryLock::Busy(_)) => {
                     self.outcomes.failed += 1;
                     self.recorder.failed(&self.who, self.lock.name());
@@ -175,15 +182,23 @@ impl Turns<'_> {
     /// The work of one turn, and the unlock. It reads and writes the counter separately: two holders at once would lose
     /// an update.
     fn work(&mut self, guard: LockGuard) -> Result<(), Failure> {
-        // Before the first call: the process may stand still in it for longer than it believes.
-        let mut believed_until = now_ns();
+        let Some((now, mut believed_until)) = belief(&guard) else {
+            self.outcomes.lost += 1; // before the call returned: there was no belief
+            self.recorder.unknown(&self.who, self.lock.name());
+            return Ok(());
+        };
+        self.outcomes.granted += 1;
+        self.recorder.note(now, &self.who, What::Granted { token: guard.token().get() }, self.lock.name());
+        // Before the first call: the process may stand still in it, and is killed there, for longer than it believes.
+        self.recorder.note(now, &self.who, What::Valid { until: believed_until }, self.lock.name());
         let count = self.side.read()?;
         let started = Instant::now();
         while started.elapsed() < self.hold {
             thread::sleep(Duration::from_millis(1)); // the work
-            let (now, left) = (now_ns(), guard.valid_for());
-            if !left.is_zero() {
-                believed_until = believed_until.max(now + u64::try_from(left.as_nanos())?);
+            let Some((now, until)) = belief(&guard) else { break };
+            if until > believed_until + RENEWED {
+                believed_until = until;
+                self.recorder.note(now, &self.who, What::Valid { until }, self.lock.name());
             }
         }
         if !guard.is_lost() {

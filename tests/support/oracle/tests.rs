@@ -43,6 +43,8 @@ fn holders_that_hold_together_are_found() {
         (0, "valid up to then", "10 a granted 1, 12 a valid 20, 20 b granted 2"),
         (1, "valid for longer", "10 a granted 1, 12 a valid 20, 19 b granted 2"),
         (1, "prolonged", "10 a granted 1, 11 a valid 15, 12 a valid 20, 19 b granted 2"),
+        (0, "silent until it was killed", "10 a granted 1, 10 a valid 20, 20 2/b granted 2, 90 1/x gone"),
+        (1, "silent, and believed", "10 a granted 1, 10 a valid 20, 19 2/b granted 2, 90 1/x gone"),
         (0, "lost before that", "10 a granted 1, 11 a valid 90, 20 a lost, 21 b granted 2"),
         (0, "gone before that", "10 a granted 1, 11 a valid 90, 20 1/x gone, 21 2/b granted 2"),
         (
