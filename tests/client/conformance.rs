@@ -1,4 +1,4 @@
-//! The conformance suite in memory with virtual time, also with each lock as bytes. After each case nothing may be left: no entry, no thread.
+//! The conformance suite in memory with virtual time. After each case nothing may be left: no entry, no thread.
 
 use std::sync::Arc;
 use std::time::Duration;

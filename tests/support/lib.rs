@@ -6,7 +6,7 @@
 //! | [`clean_server`] | the one server of a test, at which nothing may be left when the test ends |
 //! | [`postgres_server`] | a PostgreSQL server of the test's own: start, stop, kill, restart, standby; PgBouncer and Pgpool-II |
 //! | [`cluster`] | a cluster of several nodes, and slots that move |
-//! | [`clustered`] | a cluster as the conformance suite sees it |
+//! | [`messages`] | each kind of message once, for stores of several servers |
 //! | [`haproxy`] | one address before several servers |
 //! | [`pair`] | a master and a replica that takes its place by hand |
 //! | [`sentinel`] | a master, a replica and three sentinels |
@@ -19,7 +19,7 @@
 //! | [`server_state`] | the members of a queue, what a key has, listeners, command counts |
 //! | [`residue`] | checks that nothing is left in the server |
 //! | [`threads`] | checks that no thread of fairlock is left in this process |
-//! | [`history`] | what several processes saw, in one order of time, and its replay through the model |
+//! | [`history`] | what several processes saw, in one order of time |
 //! | [`oracle`] | what a history shows of the promises |
 //! | [`monitor`] | what the server did with one queue, and the checker of its order |
 //! | [`proxy`] | loses, delays and cuts the traffic between clients and server |
@@ -47,7 +47,6 @@ struct Async;
 pub mod bound;
 pub mod clean_server;
 pub mod cluster;
-pub mod clustered;
 pub mod connecting;
 pub mod dice;
 pub mod errors;
@@ -58,6 +57,7 @@ pub mod history;
 pub mod locks;
 pub mod log_lines;
 pub mod managed;
+pub mod messages;
 pub mod monitor;
 pub mod oracle;
 pub mod pair;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fairlock_tests::dice::Dice;
 use fairlock_tests::{RedisServer, eventually, set_wall_clock};
 
-use crate::setting::{BOUND, SKEW};
+use crate::setting::SKEW;
 
 /// How far a clock is off, in milliseconds.
 const SHIFTS: [i32; 2] = [-300, 300];

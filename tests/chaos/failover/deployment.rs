@@ -9,7 +9,7 @@ use fairlock_tests::{RedisServer, eventually};
 use crate::clocks::Clock;
 use crate::faults::{About, Fault};
 use crate::network::{Gate, Network, Node, PASSWORD};
-use crate::setting::{BOUND, DOWN_AFTER, NODE_TIMEOUT};
+use crate::setting::{DOWN_AFTER, NODE_TIMEOUT};
 
 /// The most workers of a run.
 const WORKERS: u8 = 8;

@@ -10,7 +10,7 @@ use crate::deployment::{Deployment, Kind};
 use crate::held::Held;
 use crate::kept::{Kept, is_of, kept};
 use crate::network::Node;
-use crate::setting::{BOUND, LEASE, Setting};
+use crate::setting::{LEASE, Setting};
 
 /// The holder's number among the workers.
 pub(crate) const HOLDER: u8 = 0;

@@ -17,7 +17,7 @@ use crate::clocks::Clock;
 use crate::deployment::Servers;
 use crate::faults::{About, Fault, HOLDER};
 use crate::round::{Cell, WATCH};
-use crate::setting::{BOUND, Setting};
+use crate::setting::Setting;
 
 /// The name of the standby.
 const STANDBY: &str = "standby";

@@ -6,7 +6,7 @@ use fairlock::{Discipline, LockKind};
 use fairlock_tests::eventually;
 use fairlock_tests::locks::lock_of;
 
-use crate::world::{SOON, World, word};
+use crate::world::{World, word};
 
 /// Java reads the counts of `Redisson` in the owner's field, as soon as they change. `HandOff` has them in its own field,
 /// which is written with the next renewal: no client needs them there.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock::{Error, LockKind};
 use fairlock_tests::eventually;
 
-use crate::world::{KINDS, SOON, World, wait_for_turn, word};
+use crate::world::{KINDS, World, wait_for_turn, word};
 
 /// One of the two sides.
 #[derive(Clone, Copy, Debug)]

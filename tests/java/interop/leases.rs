@@ -7,7 +7,7 @@ use fairlock_tests::eventually;
 use fairlock_tests::history::now_ns;
 use fairlock_tests::locks::lock_of;
 
-use crate::world::{KINDS, LONG, SLACK, SOON, World, in_thread, since, wait_for_turn, word};
+use crate::world::{KINDS, LONG, SLACK, World, in_thread, since, wait_for_turn, word};
 
 const LEASE: Duration = Duration::from_millis(1000);
 

@@ -7,7 +7,7 @@ use fairlock_tests::history::{check_order, check_overlap, grants, read};
 use fairlock_tests::locks::lock_of;
 use fairlock_tests::{WorkDir, eventually};
 
-use crate::world::{SOON, World, gaps, in_thread, since, wait_for_turn, work};
+use crate::world::{World, gaps, in_thread, since, wait_for_turn, work};
 
 /// The longest time from a release to the next grant. Leases are 30 s and heartbeats 10 s, so polling can't explain
 /// it.

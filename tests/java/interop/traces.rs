@@ -6,7 +6,7 @@ use fairlock::LockKind;
 use fairlock_tests::history::{check_order, grants, read};
 use fairlock_tests::{WorkDir, eventually};
 
-use crate::world::{FAILED_WAIT, KINDS, SOON, World, in_thread, word, work};
+use crate::world::{FAILED_WAIT, KINDS, World, in_thread, word, work};
 
 #[test]
 fn a_failed_wait_of_either_side_leaves_no_trace() {

@@ -1,8 +1,8 @@
-//! A cluster: the conformance suite, announced addresses, dead and frozen primaries, moved slots, and names that it can't keep.
+//! A cluster: each kind of message, announced addresses, dead and frozen primaries, moved slots, and names that it can't keep.
 
 mod announced;
-mod conformance;
 mod durable;
+mod messages;
 mod moves;
 mod nodes;
 mod support;

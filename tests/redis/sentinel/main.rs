@@ -1,11 +1,11 @@
 //! A master named by sentinels: it is found, followed when it is replaced, and not trusted when it comes back.
 
-mod conformance;
 mod quorum;
 
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, Discipline, Error, Login, RedisBackend, RedisBuilder};
+use fairlock_tests::messages::every_message;
 use fairlock_tests::sentinel::MASTER;
 use fairlock_tests::waiter::in_turn;
 use fairlock_tests::{Alone, RedisServer, Sentinels, Waiter, assert_no_residue, eventually};
@@ -44,6 +44,19 @@ fn survives(replace: impl FnOnce(&Sentinels) -> Instant) -> (Sentinels, Duration
     let took = in_turn(guard, waiters).saturating_duration_since(replaced);
     assert_no_residue(&sentinels.servers[1], &[]);
     (sentinels, took)
+}
+
+#[test]
+fn every_kind_of_message_reaches_the_master() {
+    let _alone = Alone::here();
+    let sentinels = Sentinels::builder().steady().start();
+    let (master, url) = (&sentinels.servers[0], sentinels.url());
+    for discipline in [Discipline::HandOff, Discipline::Redisson] {
+        let name = |prefix: &str| format!("{discipline:?}:{prefix}");
+        let left = |name: &str| master.query(&["PTTL", name]);
+        every_message(&|| RedisBackend::builder(&url), discipline, &name, &left);
+    }
+    assert_no_residue(master, &[]);
 }
 
 #[test]

@@ -73,7 +73,6 @@ pub fn call_bounds(events: &[Event], outage_limit: Duration, slack: Duration) ->
             }
             // These neither begin nor end a call.
             What::Wants { .. } | What::InQueue { .. } | What::Valid { .. } => continue,
-            What::PlaceKept { .. } | What::Renewed { .. } => continue,
             What::Ask { limit: Some(limit) } => Some(event.at + nanos(Duration::from_millis(limit)) + slack),
             What::Ask { limit: None } => Some(u64::MAX),
             What::Release => Some(event.at + outage_limit + slack),

@@ -92,8 +92,7 @@ pub(super) fn holds_and_strays(events: &[Event]) -> (Vec<Hold>, Vec<Finding>) {
                     !is_over
                 });
             }
-            What::Released | What::Failed | What::Unknown => {}
-            What::InQueue { .. } | What::PlaceKept { .. } | What::Renewed { .. } => {}
+            What::Released | What::Failed | What::Unknown | What::InQueue { .. } => {}
         }
     }
     holds.extend(open.into_values().map(last_until));

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::history::{Event, What};
+use crate::history::{Event, What, sorted};
 pub use calls::call_bounds;
 use calls::wake_up_gaps;
 pub use holds::{Hold, holds};
@@ -179,6 +179,33 @@ pub fn tokens(holds: &[Hold], since: impl Fn(&Hold) -> u64) -> Vec<Finding> {
 /// The tokens of each lock grow, in the order of its grants.
 pub fn check_token_order(events: &[Event]) -> Result<(), Violations> {
     none(tokens(&holds(events), |hold| hold.from))
+}
+
+/// The requests that stood in the lock's queue were granted it in the order of their tickets; how many there were. Not for processes that
+/// stood still: a place that is over may come back.
+pub fn check_tickets(events: &[Event], lock: &str) -> Result<usize, Violations> {
+    let (mut places, mut served) = (BTreeMap::new(), Vec::new());
+    for event in sorted(events).into_iter().filter(|event| event.lock == lock) {
+        let me = (event.pid, event.who.as_str());
+        match event.what {
+            What::Ask { .. } => drop(places.remove(&me)),
+            What::InQueue { ticket: Some(ticket) } => drop(places.insert(me, ticket)),
+            What::Granted { token } => {
+                served.extend(places.remove(&me).map(|ticket| (token, ticket, &event.who)))
+            }
+            _ => {}
+        }
+    }
+    served.sort_unstable();
+    let passed = served.windows(2).filter(|pair| pair[0].1 >= pair[1].1);
+    let sentence = |pair: &[(u64, u64, &String)]| {
+        let [(token, ticket, who), (next_token, next_ticket, next)] = [pair[0], pair[1]];
+        format!(
+            "`{who}` (ticket {ticket}, token {token}) passed `{next}` (ticket {next_ticket}, token {next_token})"
+        )
+    };
+    Violations::none_of(passed.map(sentence).collect())?;
+    Ok(served.len())
 }
 
 /// The lock was granted to these, in this order.

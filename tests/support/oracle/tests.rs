@@ -89,6 +89,20 @@ fn holders_of_too_many_units_together_are_found() {
 }
 
 #[test]
+fn a_grant_that_passes_an_earlier_place_is_found() {
+    let asks = "1 a ask, 1 b ask, 2 a in_queue 3, 2 b in_queue 4";
+    for (expected, what, story) in [
+        (Some(2), "in order", "5 a granted 8, 6 b granted 9"),
+        (None, "passed", "5 b granted 8, 6 a granted 9"),
+        (Some(1), "it gave up, and asked anew", "5 b granted 8, 6 a failed, 7 a ask, 8 a granted 9"),
+        (Some(2), "a later place", "3 a in_queue 6, 5 b granted 8, 6 a granted 9"),
+    ] {
+        let checked = check_tickets(&history(&format!("{asks}, {story}")), "orders");
+        assert_eq!(checked.ok(), expected, "{what}");
+    }
+}
+
+#[test]
 fn tokens_that_repeat_or_fall_are_found() {
     for (expected, story) in [
         (0, "1 a granted 1, 2 b granted 2, 3 a granted 9"),

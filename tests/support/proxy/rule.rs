@@ -5,9 +5,6 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-/// Long enough that the reader usually receives each byte alone.
-const BETWEEN_BYTES: Duration = Duration::from_micros(50);
-
 /// A rule for traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
@@ -21,8 +18,6 @@ pub enum Rule {
     /// It is held until the rule changes, and then passes. This is a network that drops everything without telling
     /// either end, and is repaired later.
     Hold,
-    /// It passes byte by byte, each in its own packet.
-    Bytes,
     /// It passes at this many bytes a second.
     Slow(u32),
 }
@@ -33,13 +28,6 @@ pub(super) fn pass(piece: &[u8], mut to: &TcpStream, rule: Rule) -> io::Result<(
         Rule::Swallow | Rule::Hold => return Ok(()),
         Rule::Pass => {}
         Rule::Delay(time) => thread::sleep(time),
-        Rule::Bytes => {
-            for byte in piece.chunks(1) {
-                to.write_all(byte)?;
-                thread::sleep(BETWEEN_BYTES);
-            }
-            return Ok(());
-        }
         Rule::Slow(rate) => {
             // A tenth of a second's worth at a time.
             let rate = rate.max(10);
