@@ -32,9 +32,3 @@ pub fn terminate(child: &Child) {
     kill_process(Pid::from_child(child), Signal::TERM)
         .expect("a child that was not waited for can be signalled");
 }
-
-/// Sends `child` SIGUSR1, for which it has a handler.
-pub fn interrupt(child: &Child) {
-    kill_process(Pid::from_child(child), Signal::USR1)
-        .expect("a child that was not waited for can be signalled");
-}
