@@ -183,7 +183,7 @@ mod tests {
         drop(Listening { listener, process: 0 });
         let (lock, owner) = (LockName::new("x").unwrap(), OwnerId::new(&format!("{client}:1")));
         send(&files.dir, &[WakeUp { lock, owner, kind: WakeUpKind::Recheck }]);
-        assert!(heard.recv_timeout(Duration::from_secs(10)).unwrap().starts_with("Recheck"));
+        assert!(heard.recv_timeout(Duration::from_secs(60)).unwrap().starts_with("Recheck"));
         assert!(files.dir.here(&client.to_string()).exists());
         fs::remove_dir_all(path).unwrap();
     }

@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::{Client, FileBackend, Stats, TryLock};
-use fairlock_tests::dice::Dice;
 use fairlock_tests::history::What;
 use fairlock_tests::signals::{cont, stop};
 use fairlock_tests::turns::{Habits, Store, Turns};
@@ -111,28 +110,7 @@ fn sixty_four_processes_take_exclusive_turns_in_order() {
     assert!(run.in_order(&events) > 32 * turns);
 }
 
-/// Of eight processes that take turns without a pause five are killed by chance: no two ever hold the lock, the order stays, and each
-/// time the others go on at once.
-#[test]
-fn processes_that_are_killed_by_chance_break_nothing() {
-    let locks = Locks::new();
-    let lock = locks.client().fair_lock("turns").unwrap();
-    let habits = Habits { hold_ms: 1, place: PLACE, ..Habits::new("file", 1_000_000) };
-    let run = Turns::new(PROGRAM, &locks.0, habits);
-    let (mut workers, mut dice) = (run.start(8), Dice::of_this_test());
-    for _ in 0..5 {
-        run.until_more(3 + dice.roll(20));
-        let killed = Instant::now();
-        run.kill(workers.swap_remove(dice.index(workers.len())));
-        run.until_more(3);
-        assert!(killed.elapsed() < AT_ONCE, "{:?}", killed.elapsed());
-    }
-    run.until_more(40);
-    workers.into_iter().for_each(|worker| run.kill(worker));
-    run.in_order(&run.judged(Duration::ZERO, Duration::ZERO));
-    assert!(matches!(lock.try_lock().unwrap(), TryLock::Granted(_)));
-}
-
+use fairlock_tests::history::What;
 /// Of processes, for three times as long as a place lasts without a heartbeat.
 #[test]
 fn waiting_processes_keep_their_places_while_the_holder_works() {
@@ -213,30 +191,4 @@ fn a_process_that_could_not_wait_once_hears_the_next_message() {
     guard.unlock().unwrap();
     let said = waiter.next(SOON);
     assert_eq!(said, "granted 1 failed 0 unknown 0 lost 0 polled 0 places_lost 0");
-}
-
-/// Each name costs as much as the only one.
-#[test]
-fn ten_thousand_names_cost_what_one_costs() {
-    let locks = Locks::new();
-    let client = locks.client();
-    let cycle = |name: &str| client.fair_lock(name).unwrap().lock().unwrap().unlock().unwrap();
-    // The shortest of many rounds, which no other process has interrupted.
-    let time_of_twenty = || {
-        let rounds = (0..50).map(|_| {
-            let started = Instant::now();
-            (0..20).for_each(|_| cycle("one"));
-            started.elapsed()
-        });
-        rounds.min().unwrap()
-    };
-    cycle("one");
-    let before = time_of_twenty();
-    for name in 0..10_000 {
-        cycle(&format!("name {name}/é"));
-    }
-    let after = time_of_twenty();
-    assert!(after < before * 3, "{before:?}, then {after:?}");
-    let files = fs::read_dir(locks.dir()).unwrap().count();
-    assert!((10_001..10_010).contains(&files), "{files}");
 }

@@ -275,19 +275,6 @@ fn a_process_that_cannot_be_killed_has_the_lock_to_the_end() {
     send("KILL", process);
 }
 
-/// When fairlock is killed with its minder, the lock ends with its lease.
-#[test]
-fn a_lock_ends_with_its_lease_if_the_minder_is_killed_too() {
-    let host = Host::new();
-    let (mut holder, process) = host.holds("x --lease 3s --response-timeout 1s", "pid", "exec sleep 1000");
-    stop(&holder.0); // so it can't act on the minder's end
-    send("KILL", minder_of(process));
-    holder.0.kill().unwrap();
-    host.lock("x").lock().unwrap().unlock().unwrap();
-    assert!(is_alive(process), "no process is left that could end it");
-    send("KILL", process);
-}
-
 /// When fairlock is stopped, its program is ended before the lock is free.
 #[test]
 fn a_stopped_fairlocks_program_ends_before_the_lock_is_free() {

