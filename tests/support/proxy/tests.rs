@@ -1,5 +1,7 @@
 //! The proxy follows its rules, and the server sees what it should.
 
+use std::time::Duration;
+
 use super::*;
 use crate::{RedisServer, eventually};
 use redis::{Client, Connection, RedisResult, cmd};
