@@ -7,7 +7,6 @@ use fairlock::backend::{Backend, LockId};
 use fairlock::{Clock, LockKind, LockName, ManualClock, MemoryBackend};
 use fairlock_conformance::{Harness, Promise};
 use fairlock_tests::Alone;
-use fairlock_tests::rows::{Memory, Rows};
 
 /// A store in memory, and the clock that it shares with its clients. The cases take fair locks, or those of a semaphore with one permit.
 struct InMemory<const PERMIT: bool> {
