@@ -5,7 +5,6 @@ mod support;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use fairlock_tests::{WorkDir, eventually};
 use serde_json::Value;

@@ -10,7 +10,7 @@ use fairlock_tests::signals::{cont, stop};
 use fairlock_tests::turns::{Habits, Store, Turns};
 use fairlock_tests::{Worker, eventually};
 
-use super::{AT_ONCE, Locks, PLACE, PROGRAM, SOON};
+use super::{AT_ONCE, Locks, PROGRAM, SOON};
 
 /// How late a busy machine may be.
 const LATE: Duration = Duration::from_millis(1500);

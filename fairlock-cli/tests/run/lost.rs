@@ -5,8 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fairlock_tests::Proxy;
 use fairlock_tests::proxy::{Rule, Traffic};
+use fairlock_tests::{Proxy, eventually};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::several;

@@ -1,7 +1,5 @@
 //! Commands inside the program of another one.
 
-use std::time::Duration;
-
 use fairlock_tests::{RedisServer, eventually};
 
 use crate::support::{

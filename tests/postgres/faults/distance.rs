@@ -1,16 +1,15 @@
 //! Many locks of one client whose server is far away.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, OwnedGuard, OwnedRequest, PostgresBackend};
+use fairlock::{Client, PostgresBackend};
 use fairlock_tests::locks::take_now;
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Proxy, by_threads};
 use log::LevelFilter;
 
-use crate::support::{SOON, granted, ms, request, server, through, until_nothing_left};
+use crate::support::{SOON, ms, request, server, through, until_nothing_left};
 
 /// Half a round trip.
 const WAY: Duration = ms(8);

@@ -43,7 +43,7 @@ fn tls_is_used_where_required_and_bad_certificates_refused() {
     assert!(done.status.success() && server.log().contains("SSL enabled (protocol=TLSv1.3"), "{done:?}");
     // This process does not trust the authority.
     assert_says(&PostgresBackend::connect(&url).unwrap_err(), &["certificate is not trusted"]);
-    let plain = crate::held::server();
+    let plain = PostgresServer::shared();
     let error = PostgresBackend::connect(&format!("{}?sslmode=require", plain.url())).unwrap_err();
     assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
     assert_says(&error, &[&plain.address(), "the server has no TLS"]);

@@ -15,7 +15,7 @@ use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::tls::{Certificates, ClientCertificate, Flaw};
 use fairlock_tests::{Alone, PostgresServer, WorkDir, eventually};
 
-use crate::held::{self, SOON, client, patient};
+use crate::held::{SOON, client, patient};
 
 /// Who may log in only with TLS, and who only without.
 const LOGINS: &str = "local all all trust\nhostssl all secure all trust\nhostnossl all plain all trust\nhost all fairlock all trust\n";
@@ -103,7 +103,7 @@ fn sslmode_and_sslrootcert_mean_what_they_mean_to_libpq() {
     let waiting = request(&theirs, "x");
     guard.unlock().unwrap();
     granted(waiting, SOON).unlock().unwrap();
-    let plain = held::server();
+    let plain = PostgresServer::shared();
     for mode in ["allow", "prefer"] {
         assert!(!has_tls(plain, &format!("{}?sslmode={mode}", plain.url())).unwrap(), "{mode}");
     }
