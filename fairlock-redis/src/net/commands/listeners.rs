@@ -65,9 +65,9 @@ impl KnownListeners {
         if is_again {
             self.faults(time, ALL_ARE_BACK);
         } else if let Some(left) = uptime.and_then(|uptime| ALL_ARE_BACK.checked_sub(uptime)) {
-            // In whole seconds, rounded so that no earlier waiter is passed over.
-            let seconds = (time / SECOND).saturating_sub((ALL_ARE_BACK - left).as_secs());
-            self.faults(seconds * SECOND, left);
+            // The end of the second in which the server started: no earlier waiter is passed over.
+            let seconds = (time / SECOND + 1).saturating_sub((ALL_ARE_BACK - left).as_secs());
+            self.faults(seconds.saturating_mul(SECOND), left);
         }
     }
 
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(after(&[]), Listeners::Known);
         assert_eq!(after(&[(false, 100, Some(60))]), Listeners::Known);
         assert_eq!(after(&[(false, 100, None)]), Listeners::Known, "the user may not know");
-        assert_eq!(after(&[(false, 100, Some(3))]), Listeners::KnownSince(97 * SECOND));
+        assert_eq!(after(&[(false, 100, Some(3))]), Listeners::KnownSince(98 * SECOND));
         let since = Listeners::KnownSince(130 * SECOND + 7);
         assert_eq!(after(&[(false, 100, Some(60)), (true, 130, Some(90))]), since);
         assert_eq!(after(&[(true, 130, Some(1)), (false, 130, Some(1))]), since);
