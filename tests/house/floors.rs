@@ -159,10 +159,12 @@ impl Imports {
         let mut sources = BTreeMap::new();
         read(&folder, "", &mut sources);
         // What is compiled for tests only stands in no room.
-        let lib = sources[""].clone();
-        for tests in lib.split("#[cfg(test)]\nmod ").skip(1) {
-            let tests = tests.split(';').next().unwrap();
-            sources.retain(|module, _| module != tests && !module.starts_with(&format!("{tests}/")));
+        for (parent, source) in sources.clone() {
+            for tests in source.split("#[cfg(test)]\nmod ").skip(1) {
+                let tests = format!("{parent}/{}", tests.split(';').next().unwrap());
+                let tests = tests.trim_start_matches('/');
+                sources.retain(|module, _| module != tests && !module.starts_with(&format!("{tests}/")));
+            }
         }
         assert!(sources.len() > 6, "{name}: only {} files were found", sources.len());
         let imports = sources.iter().map(|(module, source)| {
