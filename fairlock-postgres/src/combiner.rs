@@ -261,5 +261,6 @@ fn take_if(from: &mut VecDeque<Question>, takes: &mut impl FnMut(&mut Question) 
 
 #[cfg(test)]
 mod leads;
-#[cfg(all(test, feature = "servers"))]
+#[cfg(feature = "servers")]
+#[cfg(test)]
 mod tests;

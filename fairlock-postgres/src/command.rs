@@ -24,7 +24,8 @@ pub(crate) enum Command {
     Kick(Named),
     ForceRelease(LockId),
     TakeHold(Named),
-    #[cfg(all(test, feature = "servers"))]
+    #[cfg(feature = "servers")]
+    #[cfg(test)]
     LoseHold,
 }
 
@@ -84,7 +85,8 @@ impl Command {
             Command::Kick(place) => entry.kick(context, &place.place(late)).into(),
             Command::ForceRelease(lock) => entry.force_release(context, lock)?.into(),
             Command::TakeHold(hold) => entry.take_hold(context, &hold.hold()).into(),
-            #[cfg(all(test, feature = "servers"))]
+            #[cfg(feature = "servers")]
+            #[cfg(test)]
             Command::LoseHold => {
                 entry.lose_hold();
                 fairlock_core::backend::Released::Released.into()

@@ -128,5 +128,6 @@ fn fly(
     Ok(())
 }
 
-#[cfg(all(test, feature = "servers"))]
+#[cfg(feature = "servers")]
+#[cfg(test)]
 mod tests;

@@ -22,7 +22,8 @@ mod builder;
 mod clients;
 mod combiner;
 mod command;
-#[cfg(all(test, feature = "servers"))]
+#[cfg(feature = "servers")]
+#[cfg(test)]
 mod conformance;
 mod doctor;
 mod fast;
@@ -41,13 +42,16 @@ mod sql;
 mod step;
 mod store;
 mod sweep;
-#[cfg(all(test, feature = "servers"))]
+#[cfg(feature = "servers")]
+#[cfg(test)]
 mod test_server;
 #[cfg(test)]
 mod test_values;
-#[cfg(all(test, feature = "servers"))]
+#[cfg(feature = "servers")]
+#[cfg(test)]
 mod tests;
-#[cfg(all(test, feature = "servers"))]
+#[cfg(feature = "servers")]
+#[cfg(test)]
 mod wake_up_tests;
 mod wake_ups;
 mod window;

@@ -93,7 +93,8 @@ impl Recent {
         known.map_or(waits_since, |(since, _)| since.min(waits_since))
     }
 
-    #[cfg(all(test, feature = "servers"))]
+    #[cfg(feature = "servers")]
+    #[cfg(test)]
     pub(crate) fn forget_busy(&self) {
         let slots = self.busy.0.iter().chain(&self.waited_for.0);
         slots.for_each(|slot| slot.store(0, Ordering::Relaxed));

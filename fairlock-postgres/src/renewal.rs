@@ -95,5 +95,6 @@ fn renew_part<'a>(
     unheard.filter(|_| !is_heard)
 }
 
-#[cfg(all(test, feature = "servers"))]
+#[cfg(feature = "servers")]
+#[cfg(test)]
 mod tests;

@@ -110,7 +110,6 @@ fn sixty_four_processes_take_exclusive_turns_in_order() {
     assert!(run.in_order(&events) > 32 * turns);
 }
 
-use fairlock_tests::history::What;
 /// Of processes, for three times as long as a place lasts without a heartbeat.
 #[test]
 fn waiting_processes_keep_their_places_while_the_holder_works() {

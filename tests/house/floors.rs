@@ -139,18 +139,9 @@ fn texts_in(folder: &Path, before: &str, texts: &mut Vec<(String, String)>) {
             texts_in(&path, &format!("{name}/"), texts);
         } else if !name.ends_with("tests.rs") && !name.contains("tests/") {
             let text = fs::read_to_string(&path).unwrap();
-            let text = without_floors(&text);
             texts.push((name, text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned()));
         }
     }
-}
-
-/// A module of tests is one on any floor.
-fn without_floors(text: &str) -> String {
-    let of_floor = |text: String, floor: &str| {
-        text.replace(&format!("#[cfg(all(test, feature = \"{floor}\"))]"), "#[cfg(test)]")
-    };
-    ["servers", "night"].into_iter().fold(text.to_owned(), of_floor)
 }
 
 impl Imports {
@@ -201,7 +192,6 @@ fn read(folder: &Path, module: &str, sources: &mut BTreeMap<String, String>) {
             read(&path, &module, sources);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).unwrap();
-            let text = without_floors(&text);
             let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
             let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
             sources.insert(module, code.join("\n").replace("#[cfg(doc)]\nuse ", "doc "));

@@ -320,5 +320,6 @@ impl Drop for Lent<'_> {
     }
 }
 
-#[cfg(all(test, feature = "servers"))]
+#[cfg(feature = "servers")]
+#[cfg(test)]
 mod tests;

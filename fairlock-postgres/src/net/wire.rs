@@ -31,7 +31,8 @@ pub(crate) struct Wire {
     pub(super) endpoint: Endpoint,
     pub(crate) address: Address,
     /// How many round trips there were.
-    #[cfg(all(test, feature = "servers"))]
+    #[cfg(feature = "servers")]
+    #[cfg(test)]
     pub(crate) trips: u64,
 }
 
@@ -45,7 +46,8 @@ impl Wire {
             is_over: false,
             endpoint: endpoint.clone(),
             address: address.clone(),
-            #[cfg(all(test, feature = "servers"))]
+            #[cfg(feature = "servers")]
+            #[cfg(test)]
             trips: 0,
         }
     }
@@ -62,7 +64,8 @@ impl Wire {
     }
 
     pub(super) fn send(&mut self, bytes: &[u8], deadline: Instant) -> Result<(), Failure> {
-        #[cfg(all(test, feature = "servers"))]
+        #[cfg(feature = "servers")]
+        #[cfg(test)]
         {
             self.trips += 1;
         }

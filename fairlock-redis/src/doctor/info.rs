@@ -182,7 +182,8 @@ impl Visit<'_> {
     }
 }
 
-#[cfg(all(test, feature = "servers"))]
+#[cfg(feature = "servers")]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::net::test_server::TestServer;

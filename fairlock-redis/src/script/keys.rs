@@ -296,7 +296,8 @@ mod tests {
     }
 }
 
-#[cfg(all(test, feature = "servers"))]
+#[cfg(feature = "servers")]
+#[cfg(test)]
 mod on_a_server {
     use super::*;
     use crate::fake_backend::named;

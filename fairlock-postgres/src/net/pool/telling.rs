@@ -102,5 +102,6 @@ impl Drop for Telling {
     }
 }
 
-#[cfg(all(test, feature = "servers"))]
+#[cfg(feature = "servers")]
+#[cfg(test)]
 mod tests;

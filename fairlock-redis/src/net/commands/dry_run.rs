@@ -37,7 +37,8 @@ pub(crate) fn dry_run(
     Ok(answers)
 }
 
-#[cfg(all(test, feature = "servers"))]
+#[cfg(feature = "servers")]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::net::test_server::{TIMEOUTS, TestServer};

@@ -467,5 +467,6 @@ impl fmt::Debug for Pool {
     }
 }
 
-#[cfg(all(test, feature = "night"))]
+#[cfg(feature = "night")]
+#[cfg(test)]
 mod tests;

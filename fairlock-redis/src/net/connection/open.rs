@@ -128,5 +128,6 @@ impl Role {
     }
 }
 
-#[cfg(all(test, feature = "night"))]
+#[cfg(feature = "night")]
+#[cfg(test)]
 mod tests;

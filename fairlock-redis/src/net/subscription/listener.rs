@@ -326,7 +326,8 @@ impl Message {
     }
 }
 
-#[cfg(all(test, feature = "night"))]
+#[cfg(feature = "night")]
+#[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64};
 

@@ -122,5 +122,6 @@ impl Drop for Subscriber {
     }
 }
 
-#[cfg(all(test, feature = "night"))]
+#[cfg(feature = "night")]
+#[cfg(test)]
 mod tests;

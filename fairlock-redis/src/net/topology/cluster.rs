@@ -167,5 +167,6 @@ impl fmt::Display for Cluster {
     }
 }
 
-#[cfg(all(test, feature = "night"))]
+#[cfg(feature = "night")]
+#[cfg(test)]
 mod tests;

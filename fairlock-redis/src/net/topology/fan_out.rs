@@ -87,7 +87,8 @@ fn ask(
     Ok(answers)
 }
 
-#[cfg(all(test, feature = "night"))]
+#[cfg(feature = "night")]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::net::test_server::{Act, FakeServer, TIMEOUTS, polite};

@@ -25,7 +25,8 @@ mod slot_map;
 mod voter;
 
 pub(super) use cluster::Cluster;
-#[cfg(all(test, feature = "night"))]
+#[cfg(feature = "night")]
+#[cfg(test)]
 pub(super) use fan_out::fan_out;
 use route::Described;
 pub(crate) use route::Route;
@@ -301,7 +302,8 @@ impl ServerFailure {
     }
 }
 
-#[cfg(all(test, feature = "night"))]
+#[cfg(feature = "night")]
+#[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -369,5 +369,6 @@ impl fmt::Display for Sentinel {
     }
 }
 
-#[cfg(all(test, feature = "night"))]
+#[cfg(feature = "night")]
+#[cfg(test)]
 mod tests;

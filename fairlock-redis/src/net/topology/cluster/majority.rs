@@ -221,5 +221,6 @@ impl MajorityState {
     }
 }
 
-#[cfg(all(test, feature = "night"))]
+#[cfg(feature = "night")]
+#[cfg(test)]
 mod tests;
