@@ -2,5 +2,6 @@
 
 mod hostile;
 mod looks;
+#[cfg(feature = "night")]
 mod servers;
 mod support;
