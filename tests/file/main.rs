@@ -1,6 +1,7 @@
 //! The store on files with real processes: which take turns, are killed, and stand still.
 
 #![cfg(unix)]
+#![cfg_attr(not(feature = "night"), allow(dead_code, reason = "what only processes need"))]
 
 mod errors;
 #[cfg(feature = "night")]

@@ -35,7 +35,8 @@ pub(super) struct World {
     pub(super) client: Client,
     pub(super) shared: Arc<Shared>,
     /// No thread of the client runs beside the test.
-    _drives: Driver,
+    #[expect(dead_code, reason = "held until the drop")]
+    pub(super) drives: Driver,
 }
 
 /// A call that runs on its own thread. The clock waits for that thread.
@@ -79,7 +80,7 @@ impl World {
         let shared = Shared::new(id, config, Arc::new(store.clone()), Counters::new(0), &threads);
         let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
         *shared.subscription.lock() = Some(store.subscribe(id, sink).unwrap());
-        World { _drives: clock.drive_here(), clock, store, client: Client(Arc::clone(&shared)), shared }
+        World { drives: clock.drive_here(), clock, store, client: Client(Arc::clone(&shared)), shared }
     }
 
     pub(super) fn label(&self) -> &str {

@@ -101,6 +101,7 @@ impl Rules {
     }
 
     /// The owners of the waiters, the first in the queue first.
+    #[allow(dead_code, reason = "the program `promises` asks for them, `reference` does not")]
     pub(crate) fn heads(&self, lock: usize) -> impl Iterator<Item = (ClientNumber, u64)> {
         self.locks[lock].entry.heads().map(|owner| owner_of(owner.as_str()))
     }
