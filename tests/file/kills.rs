@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use fairlock::FencingToken;
 
-use super::{AT_ONCE, Locks, PROGRAM};
+use super::processes::AT_ONCE;
+use super::{Locks, PROGRAM};
 
 /// What changes a file, and what keeps others out.
 const CALLS: [&str; 7] = ["flock", "pwrite64", "write", "rename", "linkat", "unlink", "sendto"];

@@ -13,11 +13,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fairlock::{Client, FileBackend};
-use fairlock_tests::{Alone, WorkDir, Worker};
+use fairlock_tests::{Alone, WorkDir};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
-/// Shorter than any lease here, and than a third of this time of a place: a heartbeat.
-const AT_ONCE: Duration = Duration::from_secs(10);
 const PLACE: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(10);
 
@@ -41,20 +39,5 @@ impl Locks {
 
     fn client(&self) -> Client {
         Client::builder(FileBackend::open(self.dir()).unwrap()).place_ttl(PLACE).build().unwrap()
-    }
-
-    /// A process that holds the lock, or waits for it.
-    fn process(&self, lock: &str) -> Worker {
-        let dir = self.dir();
-        let mut worker = Worker::start(PROGRAM, &["hold", "file", dir.to_str().unwrap(), lock, "30000"]);
-        worker.go();
-        worker
-    }
-
-    /// A process that holds the lock.
-    fn holder(&self, lock: &str) -> Worker {
-        let worker = self.process(lock);
-        worker.expect("held", SOON);
-        worker
     }
 }

@@ -10,10 +10,30 @@ use fairlock_tests::signals::{cont, stop};
 use fairlock_tests::turns::{Habits, Store, Turns};
 use fairlock_tests::{Worker, eventually};
 
-use super::{AT_ONCE, Locks, PROGRAM, SOON};
+use super::{Locks, PROGRAM, SOON};
 
 /// How late a busy machine may be.
 const LATE: Duration = Duration::from_millis(1500);
+
+/// Shorter than any lease here, and than a third of this time of a place: a heartbeat.
+pub(super) const AT_ONCE: Duration = Duration::from_secs(10);
+
+impl Locks {
+    /// A process that holds the lock, or waits for it.
+    pub(super) fn process(&self, lock: &str) -> Worker {
+        let dir = self.dir();
+        let mut worker = Worker::start(PROGRAM, &["hold", "file", dir.to_str().unwrap(), lock, "30000"]);
+        worker.go();
+        worker
+    }
+
+    /// A process that holds the lock.
+    pub(super) fn holder(&self, lock: &str) -> Worker {
+        let worker = self.process(lock);
+        worker.expect("held", SOON);
+        worker
+    }
+}
 
 /// Not after its lease of 30 s, nor at the heartbeat of the waiter after 20 s.
 #[test]
