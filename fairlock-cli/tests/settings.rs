@@ -149,9 +149,9 @@ fn an_option_goes_before_its_variable() {
 #[test]
 fn lease_label_and_place_are_as_the_variables_say() {
     let host = Host::new();
-    let terms = [("lease", "8"), ("label", "nightly"), ("place-ttl", "30s")];
+    let terms = [("lease", "20"), ("label", "nightly"), ("place-ttl", "30s")];
     let held = with(&host.url(), &format!("run x -- {FAIRLOCK} show x --json"), &terms).output().json();
-    assert!(held["holder"]["lease_left_ms"].as_u64().unwrap() <= 8000, "{held}");
+    assert!(held["holder"]["lease_left_ms"].as_u64().unwrap() <= 20_000, "{held}");
     assert!(held["holder"]["label"].as_str().unwrap().starts_with("nightly ("), "{held}");
     let ours = host.lock("x");
     let guard = ours.lock().unwrap();

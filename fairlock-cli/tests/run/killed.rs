@@ -1,6 +1,5 @@
 //! fairlock itself is killed or stopped, at every stage.
 
-use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
@@ -71,19 +70,6 @@ fn a_waiter_that_missed_its_turn_waits_for_the_next() {
     eventually("the turn is over", || !ours.is_locked().unwrap());
     cont(&waiter.0);
     waiter.output().is(0, "turn\n", "");
-}
-
-#[test]
-fn a_signal_while_it_connects_is_no_outage() {
-    // It accepts connections, and sends nothing.
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("redis://{}", silent.local_addr().unwrap());
-    for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1)] {
-        let mut early = starts(&url, "x", "echo no");
-        let _connected = silent.accept().unwrap();
-        early.signal(signal);
-        early.output().ended_by(number);
-    }
 }
 
 /// When fairlock is killed, its program is ended before the lock is free, and so is the program's child.

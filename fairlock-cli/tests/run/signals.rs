@@ -1,6 +1,8 @@
 //! Signals reach the program and its children.
 
-use crate::support::{FAIRLOCK, Host, Running, arguments, process_in, script, wait_until_dead};
+use std::net::TcpListener;
+
+use crate::support::{FAIRLOCK, Host, Running, arguments, process_in, script, starts, wait_until_dead};
 
 #[test]
 fn signals_are_passed_on_and_the_program_decides_about_them() {
@@ -43,13 +45,26 @@ fn an_ignored_signal_stays_ignored() {
     assert_eq!(holder.status().code(), Some(0));
 }
 
+#[test]
+fn a_signal_while_it_connects_is_no_outage() {
+    // It accepts connections, and sends nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1)] {
+        let mut early = starts(&url, "x", "echo no");
+        let _connected = silent.accept().unwrap();
+        early.signal(signal);
+        early.output().ended_by(number);
+    }
+}
+
 /// As in `nohup tests/run`, or in a script that runs the tests in the background.
 #[test]
 fn these_tests_hold_where_signals_are_ignored() {
     let this = std::env::current_exe().unwrap();
     let mut ignoring = std::process::Command::new("sh");
     ignoring.args(["-c", "trap '' HUP INT QUIT TERM TSTP USR1 USR2; exec \"$@\"", "sh"]).arg(this);
-    ignoring.args(["--exact", "killed::a_signal_while_it_connects_is_no_outage"]);
+    ignoring.args(["--exact", "signals::a_signal_while_it_connects_is_no_outage"]);
     let said = Running::start(ignoring).output().gave(0);
     assert!(said.out.contains("1 passed"), "{}", said.out);
 }
