@@ -3,70 +3,30 @@
 use std::fmt::Write;
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_core::{ClientId, LockName};
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawMode};
+use rustix::process::geteuid;
 
 use crate::failure::failure;
 
-/// Users of the directory's group share it, and only the owner of a file removes it.
-const DIR_MODE: u32 = 0o3770;
 /// Users of the group write the files of each other.
 const FILE_MODE: u32 = 0o660;
-/// The longest path of a socket, on all systems.
-const SOCKET_PATH: usize = 103;
 /// The longest escaped name of a lock that is a file's name as a whole.
 const LONGEST_NAME: usize = 200;
-
-/// The file systems of several machines, by their numbers in `statfs`: NFS, SMB, CIFS, SMB 2; AFS, kAFS, Ceph, 9P, Coda; OCFS2, GFS2,
-/// Lustre, GPFS.
-#[cfg(target_os = "linux")]
-const NETWORKS: &str =
-    "6969 517b ff534d42 fe534d42 5346414f 6b414653 c36400 1021997 73757245 7461636f 1161970 bd00bd0 47504653";
 
 /// A directory of locks. It is the one that was opened, or all calls fail: another one of its name has other locks.
 #[derive(Debug)]
 pub(crate) struct Dir {
     pub(crate) path: PathBuf,
-    identity: (u64, u64),
+    pub(crate) identity: (u64, u64),
 }
 
 impl Dir {
-    /// Opens the directory, and makes it if needed.
-    pub(crate) fn open(path: PathBuf) -> Result<Dir, BackendError> {
-        let invalid = |what: String| BackendError::new(BackendErrorKind::InvalidConfig, what);
-        let failed = |error: io::Error| {
-            let what = format!("can't make the directory {}", path.display());
-            match error.kind() {
-                // No repeat helps.
-                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
-                    invalid(format!("{what}: {error}"))
-                }
-                _ => failure(what, error),
-            }
-        };
-        let path = std::path::absolute(&path).map_err(failed)?; // the process may work in another directory later
-        match fs::create_dir_all(path.parent().unwrap_or(&path)).and_then(|()| fs::create_dir(&path)) {
-            Ok(()) => fs::set_permissions(&path, Permissions::from_mode(DIR_MODE)).map_err(failed)?,
-            Err(_) if path.is_dir() => {}
-            Err(error) => return Err(failed(error)),
-        }
-        let dir = Dir { identity: identity_of(&path).map_err(failed)?, path: path.clone() };
-        let length = dir.wake(&ClientId::random().to_string()).as_os_str().len();
-        let why = if is_network(&path).map_err(failed)? {
-            "it is on a network, and locks on files are for one machine; take a local directory, or a server"
-                .into()
-        } else if length > SOCKET_PATH {
-            format!("its path is {} bytes too long for sockets", length - SOCKET_PATH)
-        } else {
-            return Ok(dir);
-        };
-        Err(invalid(format!("{} can't be a directory of locks: {why}", path.display())))
-    }
-
     /// Fails if the directory was removed, even if there is a new one.
     pub(crate) fn check(&self) -> Result<(), BackendError> {
         let path = self.path.display();
@@ -131,9 +91,46 @@ impl Dir {
     }
 }
 
-/// Lets users of the group write the file, or send to the socket.
-pub(crate) fn share(path: &Path) -> io::Result<()> {
-    fs::set_permissions(path, Permissions::from_mode(FILE_MODE))
+/// Lets users of the group send to this socket of ours.
+pub(crate) fn share(socket: &Path) -> io::Result<()> {
+    let (found, itself, _open) = itself(socket)?;
+    // Not that of another program, which another user has put there by a rename or a second name.
+    let is_ours = found.file_type().is_socket() && found.uid() == geteuid().as_raw() && found.nlink() == 1;
+    if is_ours { set_mode(&itself, FILE_MODE) } else { Err(replaced()) }
+}
+
+/// The error for a name at which another user has put something else.
+fn replaced() -> io::Error {
+    io::Error::other("another user has put something else there")
+}
+
+/// What has this name, which may be a link; and a path that leads to that very file as long as it is open, whatever becomes of the name.
+#[cfg(target_os = "linux")]
+pub(crate) fn itself(path: &Path) -> io::Result<(Metadata, PathBuf, File)> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW;
+    let file = File::options().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    Ok((file.metadata()?, format!("/proc/self/fd/{}", file.as_raw_fd()).into(), file))
+}
+
+/// Other systems have no such paths: there `set_mode` follows no link.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn itself(path: &Path) -> io::Result<(Metadata, PathBuf, ())> {
+    Ok((fs::symlink_metadata(path)?, path.to_owned(), ()))
+}
+
+/// For a path of `itself`: a name may lead elsewhere by now.
+pub(crate) fn set_mode(itself: &Path, mode: u32) -> io::Result<()> {
+    let flags = if cfg!(target_os = "linux") { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    Ok(rustix::fs::chmodat(CWD, itself, Mode::from(mode as RawMode), flags)?)
+}
+
+/// Whether this is the identity of a client, as the names of our files have it. An owner in a file may be anything, paths too.
+pub(crate) fn is_client(name: &str) -> bool {
+    let is_right = |(at, byte): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+    };
+    name.len() == 36 && name.bytes().enumerate().all(is_right)
 }
 
 /// Opens a file that is there. Follows no link, which another user may have put there, and waits for no end of a pipe.
@@ -144,7 +141,7 @@ pub(crate) fn open(path: &Path, writes: bool) -> io::Result<File> {
 
 /// Which file or directory has this name now.
 pub(crate) fn identity_of(path: &Path) -> io::Result<(u64, u64)> {
-    fs::metadata(path).map(|found| identity(&found))
+    fs::symlink_metadata(path).map(|found| identity(&found))
 }
 
 /// Tells the files of a machine apart, as long as they are open.
@@ -152,38 +149,9 @@ pub(crate) fn identity(found: &Metadata) -> (u64, u64) {
     (found.dev(), found.ino())
 }
 
-#[cfg(target_os = "linux")]
-fn is_network(path: &Path) -> io::Result<bool> {
-    let number = format!("{:x}", rustix::fs::statfs(path)?.f_type as u32);
-    Ok(NETWORKS.split(' ').any(|network| network == number))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn is_network(_: &Path) -> io::Result<bool> {
-    Ok(false)
-}
-
 /// FNV-1a: quick for short texts, and the same in each process.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// By the numbers of `linux/magic.h`. No test can mount a network.
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn file_systems_of_several_machines_are_networks() {
-        let nfs = format!("{:x}", rustix::fs::NFS_SUPER_MAGIC);
-        let [ext4, tmpfs] = ["ef53", "1021994"];
-        assert_eq!(
-            [&*nfs, ext4, tmpfs].map(|it| NETWORKS.split(' ').any(|network| network == it)),
-            [true, false, false]
-        );
-        assert!(!is_network(Path::new("/proc")).unwrap());
-    }
 }

@@ -68,7 +68,7 @@
 //!  backend   impl Backend: one step on one file   ◄── locks   lists them   doctor   tries a directory out
 //!     ├► wake_ups   a socket and a thread for each client   └► watch   the processes that waiters wait for   sweep
 //!     ├► lock_files   opened, locked, kept open   └► state   slots   what a file keeps
-//!     └► presence   which clients live   dir   names of files, modes   machine   clock, boot   failure   errors
+//!     └► presence   which clients live   dir   names of files, modes ◄── open_dir   machine   clock, boot   failure   errors
 //! ```
 #![cfg(unix)]
 
@@ -79,6 +79,7 @@ mod failure;
 mod lock_files;
 mod locks;
 mod machine;
+mod open_dir;
 mod presence;
 mod slots;
 mod state;

@@ -34,8 +34,7 @@ pub(crate) fn presence_of(dir: &Dir, client: &str) -> Presence {
 
 /// The file of a client. None also for owners whose names are no file's.
 fn open(dir: &Dir, client: &str) -> Option<File> {
-    let is_id = !client.is_empty() && client.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-    if is_id { dir::open(&dir.here(client), false).ok() } else { None }
+    if dir::is_client(client) { dir::open(&dir.here(client), false).ok() } else { None }
 }
 
 /// Whether nobody has this presence file locked. The shared lock that finds this out ends with the file, and hinders no other look.

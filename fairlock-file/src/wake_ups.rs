@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -38,12 +37,16 @@ pub(crate) fn send(dir: &Dir, wake_ups: &[WakeUp]) {
         let text: String = together.iter().map(|wake_up| format!("{wake_up}\n")).collect();
         // A client with a full socket has been told to look. Only who has to hear this very message is waited for.
         let patience = if together[0].kind == WakeUpKind::RecheckAny { None } else { Some(PATIENCE) };
-        _ = tell(&dir.wake(together[0].owner.client()), &text, patience);
+        _ = tell(dir, together[0].owner.client(), &text, patience);
     }
 }
 
 /// By a new socket: what a client does not read fills the buffer of the socket that has sent it.
-fn tell(to: &Path, text: &str, patience: Option<Duration>) -> io::Result<usize> {
+fn tell(dir: &Dir, client: &str, text: &str, patience: Option<Duration>) -> io::Result<usize> {
+    if !dir::is_client(client) {
+        return Ok(0);
+    }
+    let (_, to, _open) = dir::itself(&dir.wake(client))?; // and no socket to which a link leads
     let socket = UnixDatagram::unbound()?;
     match patience {
         Some(_) => socket.set_write_timeout(patience)?,
@@ -73,11 +76,11 @@ pub(crate) fn subscribe(
     let (dir, client) = (Arc::clone(&files.dir), client.to_string());
     let (path, presence) = (dir.wake(&client), presence::take(&dir, &client)?);
     let socket = UnixDatagram::bind(&path)?;
-    socket.set_nonblocking(true)?;
     let (has_ended, watched) = (AtomicBool::new(false), Watched::default());
     let listener = Arc::new(Listener { dir, client, presence, socket, has_ended, watched, sink });
     let listening = Listening { listener: Arc::clone(&listener), process: std::process::id() };
     dir::share(&path)?;
+    listener.socket.set_nonblocking(true)?;
     let (files, thread) = (Arc::clone(files), Arc::clone(&listener));
     thread::Builder::new().name("fairlock-file".to_owned()).spawn(move || thread.listen(&files))?;
     Ok((Subscription::new(listening), listener))
@@ -88,7 +91,7 @@ impl Listener {
     pub(crate) fn watch(&self, place: &Place<'_>, ahead: &[OwnerId]) {
         if self.watched.add(place, ahead) {
             // The thread begins its wait again. If its socket is full, the thread will do so anyway.
-            _ = tell(&self.dir.wake(&self.client), "\n", None);
+            _ = tell(&self.dir, &self.client, "\n", None);
         }
     }
 

@@ -30,7 +30,7 @@ fn ask(backend: &FileBackend, lock: &LockId, owner: &OwnerId) -> Acquired {
 
 /// A client that counts its messages.
 #[derive(Default)]
-struct Count(AtomicUsize);
+pub(super) struct Count(AtomicUsize);
 
 impl WakeSink for Count {
     fn wake(&self, _: Wake<'_>) {

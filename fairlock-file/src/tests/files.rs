@@ -134,7 +134,8 @@ fn a_path_that_can_be_no_directory_is_refused_as_such() {
 fn an_owner_that_is_no_client_has_no_presence_file() {
     let place = Place::new();
     let dir = Dir::open(place.0.clone()).unwrap();
-    for (client, lives) in [("no-client", None), ("", None), ("c11e-47", Some(false))] {
+    let client = ClientId::random().to_string();
+    for (client, lives) in [("no-client", None), ("", None), ("c11e-47", None), (&client, Some(false))] {
         File::create(dir.here(client)).unwrap();
         assert_eq!(presence::lives(&dir, client), lives, "{client}");
     }

@@ -3,4 +3,5 @@
 mod clients;
 mod conformance;
 mod files;
+mod others;
 mod store;

@@ -1,0 +1,108 @@
+//! What other users put in the way: links, directories that they can rename, names of files that are not ours.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+use fairlock_core::backend::BackendErrorKind;
+use fairlock_core::{ClientId, LockName, OwnerId};
+use fairlock_rules::{WakeUp, WakeUpKind};
+
+use super::store::Place;
+use crate::FileBackend;
+use crate::dir;
+use crate::wake_ups;
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// A client makes its socket, and another user puts something else there before the client changes the socket's mode.
+#[test]
+fn only_a_socket_of_ours_is_shared() {
+    let place = Place::new();
+    place.open();
+    let [private, link, pipe, other, second] =
+        ["id_rsa", "link", "pipe", "other", "second"].map(|name| place.0.join(name));
+    fs::write(&private, "").unwrap();
+    set_mode(&private, 0o600);
+    symlink(&private, &link).unwrap();
+    fs::hard_link(&private, &pipe).unwrap();
+    let _agent = UnixDatagram::bind(&other).unwrap();
+    set_mode(&other, 0o600);
+    fs::hard_link(&other, &second).unwrap();
+    for name in [&link, &pipe, &second] {
+        assert!(dir::share(name).is_err(), "{}", name.display());
+    }
+    assert_eq!([mode(&private), mode(&other)], [0o600; 2]);
+}
+
+/// A link at the end of the path, also with a slash behind it: another user can have put it there, as in /tmp.
+#[test]
+fn a_directory_that_is_a_link_is_refused() {
+    let (place, home) = (Place::new(), Place::new());
+    fs::create_dir(&home.0).unwrap();
+    set_mode(&home.0, 0o700);
+    symlink(&home.0, &place.0).unwrap();
+    for path in [place.0.clone(), place.0.join("")] {
+        let error = FileBackend::open(path).unwrap_err();
+        assert!(
+            error.kind() == BackendErrorKind::InvalidConfig && error.message().contains("it is a link"),
+            "{error}"
+        );
+    }
+    fs::remove_file(&place.0).unwrap();
+    assert_eq!(mode(&home.0), 0o700);
+    assert!(fs::read_dir(&home.0).unwrap().next().is_none());
+}
+
+/// Of what leads there too, by its name or by a link.
+#[test]
+fn a_directory_in_which_others_rename_is_refused() {
+    let (place, link) = (Place::new(), Place::new());
+    let dir = place.0.join("a").join("b");
+    FileBackend::open(&dir).unwrap();
+    symlink(&place.0, &link.0).unwrap();
+    for (at, refused, path) in [
+        (dir.clone(), 0o770, dir.clone()),
+        (dir.clone(), 0o777, dir.clone()),
+        (place.0.clone(), 0o775, dir.clone()),
+        (place.0.clone(), 0o777, place.0.join("new")),
+        (place.0.clone(), 0o777, link.0.join("a").join("b")),
+    ] {
+        let before = mode(&at);
+        set_mode(&at, refused);
+        let error = FileBackend::open(&path).unwrap_err();
+        assert!(error.kind() == BackendErrorKind::InvalidConfig, "{error}");
+        let says = format!("(mode {refused:o}), as nobody can after `chmod +t {}`", at.display());
+        assert!(error.message().ends_with(&says), "{error}");
+        set_mode(&at, refused | 0o1000);
+        FileBackend::open(&path).unwrap();
+        set_mode(&at, before);
+    }
+    fs::remove_file(&link.0).unwrap();
+}
+
+/// Else an owner's name, or a link, leads to any socket.
+#[test]
+fn a_forged_owner_gets_no_message() {
+    let (place, elsewhere) = (Place::new(), Place::new());
+    let (backend, _) = (place.open(), elsewhere.open());
+    let [path, linked] = ["forged", "linked"].map(|name| elsewhere.0.join(format!("{name}.wake")));
+    let sockets = [&path, &linked].map(|path| UnixDatagram::bind(path).unwrap());
+    let client = ClientId::random().to_string();
+    symlink(&linked, place.0.join(format!("{client}.wake"))).unwrap();
+    for owner in [path.with_extension("").to_str().unwrap(), &client] {
+        let (lock, owner) = (LockName::new("x").unwrap(), OwnerId::new(&format!("{owner}:1")));
+        wake_ups::send(&backend.0.files.dir, &[WakeUp { lock, owner, kind: WakeUpKind::Recheck }]);
+    }
+    for socket in sockets {
+        socket.set_nonblocking(true).unwrap();
+        assert!(socket.recv(&mut [0; 9]).is_err());
+    }
+}
