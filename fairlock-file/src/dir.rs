@@ -14,8 +14,8 @@ use rustix::process::geteuid;
 
 use crate::failure::failure;
 
-/// Users of the group write the files of each other.
-const FILE_MODE: u32 = 0o660;
+/// Users of the group write the files of each other. The sticky bit of a file keeps systemd-tmpfiles from removing an old one.
+const FILE_MODE: u32 = if cfg!(target_os = "linux") { 0o1660 } else { 0o660 };
 /// The longest escaped name of a lock that is a file's name as a whole.
 const LONGEST_NAME: usize = 200;
 

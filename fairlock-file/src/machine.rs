@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fairlock_core::backend::BackendError;
+use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_rules::Moment;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -55,7 +55,22 @@ fn now() -> Moment {
 /// Other systems than Linux tell theirs through C libraries only: there it is always 0, and what an earlier boot left is over as its
 /// processes are, but for a kept lock.
 pub(crate) fn boot() -> Result<u128, BackendError> {
-    if cfg!(target_os = "linux") { boot_in(Path::new("/proc/sys/kernel/random/boot_id")) } else { Ok(0) }
+    if !cfg!(target_os = "linux") {
+        return Ok(0);
+    }
+    // A kernel without time namespaces has no such file.
+    if std::fs::read_to_string("/proc/self/timens_offsets").is_ok_and(|offsets| is_apart(&offsets)) {
+        let message = "this process is in a time namespace: its clock is not that of other processes (/proc/self/timens_offsets), and locks \
+                       on files need one clock";
+        return Err(BackendError::new(BackendErrorKind::InvalidConfig, message));
+    }
+    boot_in(Path::new("/proc/sys/kernel/random/boot_id"))
+}
+
+/// Whether the monotonic clock of a time namespace with these offsets differs from that of the machine.
+fn is_apart(offsets: &str) -> bool {
+    let monotonic = offsets.lines().find_map(|line| line.strip_prefix("monotonic"));
+    monotonic.is_some_and(|offset| offset.split_whitespace().any(|number| number != "0"))
 }
 
 fn boot_in(path: &Path) -> Result<u128, BackendError> {
@@ -82,5 +97,12 @@ mod tests {
             assert!(error.message().contains(path), "{error}");
         }
         assert!(boot().unwrap() > 0);
+    }
+
+    #[test]
+    fn a_time_namespace_is_told_by_its_monotonic_clock() {
+        let offsets = |seconds, nanos| format!("monotonic  {seconds}  {nanos}\nboottime  7  0\n");
+        let offsets = [offsets(0, 0), offsets(-3, 0), offsets(0, 5), String::new()];
+        assert_eq!(offsets.map(|offsets| is_apart(&offsets)), [false, true, true, false]);
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fairlock_core::ClientId;
 use fairlock_core::backend::{BackendError, BackendErrorKind};
-use rustix::process::geteuid;
+use rustix::process::{Resource, geteuid, getrlimit};
 
 use crate::dir::{Dir, identity, itself, set_mode};
 use crate::failure::failure;
@@ -19,12 +19,14 @@ const MODE: u32 = 0o3770;
 const MODE_AT_FIRST: u32 = 0o1700;
 /// The longest path of a socket, on all systems.
 const SOCKET_PATH: usize = 103;
+/// The longest file of a lock.
+const LONGEST_FILE: u64 = 129 << 20;
 
 /// The file systems of several machines, by their numbers in `statfs`: NFS, SMB, CIFS, SMB 2; AFS, kAFS, Ceph, 9P, Coda; OCFS2, GFS2,
-/// Lustre, GPFS.
+/// Lustre, GPFS; BeeGFS, OrangeFS, PanFS, StorNext, ACFS, NCP; and what a virtual machine shares with its host by VirtualBox, VMware, Parallels.
 #[cfg(target_os = "linux")]
-const NETWORKS: &str =
-    "6969 517b ff534d42 fe534d42 5346414f 6b414653 c36400 1021997 73757245 7461636f 1161970 bd00bd0 47504653";
+const NETWORKS: &str = "6969 517b ff534d42 fe534d42 5346414f 6b414653 c36400 1021997 73757245 7461636f 1161970 bd00bd0 47504653 \
+     19830326 20030528 aad7aaea beefdead 61636673 564c 786f4256 bacbacbc 7c7c6673";
 
 impl Dir {
     /// Opens the directory, and makes it if needed.
@@ -107,6 +109,7 @@ fn refuse_if_others_rename(dir: &Path, found: &Metadata) -> io::Result<()> {
 /// Why locks would not work here.
 fn unfit(dir: &Dir) -> io::Result<Option<String>> {
     let length = dir.wake(&ClientId::random().to_string()).as_os_str().len();
+    let limit = getrlimit(Resource::Fsize).current.filter(|limit| *limit < LONGEST_FILE);
     Ok(if is_network(&dir.path)? {
         Some(
             "it is on a network, and locks on files are for one machine; take a local directory, or a server"
@@ -115,7 +118,8 @@ fn unfit(dir: &Dir) -> io::Result<Option<String>> {
     } else if length > SOCKET_PATH {
         Some(format!("its path is {} bytes too long for sockets", length - SOCKET_PATH))
     } else {
-        None
+        // A longer write would kill the process.
+        limit.map(|limit| format!("this process may write {limit} bytes to a file, and a long queue needs {LONGEST_FILE} (ulimit -f)"))
     })
 }
 
@@ -139,10 +143,10 @@ mod tests {
     #[test]
     fn file_systems_of_several_machines_are_networks() {
         let nfs = format!("{:x}", rustix::fs::NFS_SUPER_MAGIC);
-        let [ext4, tmpfs] = ["ef53", "1021994"];
+        let [ext4, tmpfs, beegfs, vboxsf] = ["ef53", "1021994", "19830326", "786f4256"];
         assert_eq!(
-            [&*nfs, ext4, tmpfs].map(|it| NETWORKS.split(' ').any(|network| network == it)),
-            [true, false, false]
+            [&*nfs, ext4, tmpfs, beegfs, vboxsf].map(|it| NETWORKS.split(' ').any(|network| network == it)),
+            [true, false, false, true, true]
         );
         assert!(!is_network(Path::new("/proc")).unwrap());
     }

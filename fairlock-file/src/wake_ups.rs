@@ -75,7 +75,7 @@ pub(crate) fn subscribe(
 ) -> io::Result<(Subscription, Arc<Listener>)> {
     let (dir, client) = (Arc::clone(&files.dir), client.to_string());
     let (path, presence) = (dir.wake(&client), presence::take(&dir, &client)?);
-    let socket = UnixDatagram::bind(&path)?;
+    let socket = UnixDatagram::bind(&path).inspect_err(|_| _ = fs::remove_file(dir.here(&client)))?;
     let (has_ended, watched) = (AtomicBool::new(false), Watched::default());
     let listener = Arc::new(Listener { dir, client, presence, socket, has_ended, watched, sink });
     let listening = Listening { listener: Arc::clone(&listener), process: std::process::id() };

@@ -89,3 +89,15 @@ fn a_full_and_a_read_only_directory_say_so() {
         assert!(said.contains("Refused"), "{said}");
     }
 }
+
+/// A process with another clock, and one that the system would kill for a long write.
+#[test]
+fn a_process_that_can_keep_no_lock_is_told_why() {
+    let locks = Locks::new();
+    let limited = ["sh", "-c", "ulimit -f 1; exec \"$@\"", "sh"];
+    let said = says(&locks, &limited);
+    assert!(said.contains("(ulimit -f)") && said.contains("InvalidConfig"), "{said}");
+    let apart = ["unshare", "-r", "--time", "--monotonic", "1000", "--fork"];
+    let said = says(&locks, &apart);
+    assert!(said.contains("is in a time namespace") && said.contains("InvalidConfig"), "{said}");
+}

@@ -1,14 +1,16 @@
 //! What other users put in the way: links, directories that they can rename, names of files that are not ours.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::sync::Arc;
 
-use fairlock_core::backend::BackendErrorKind;
+use fairlock_core::backend::{Backend, BackendErrorKind};
 use fairlock_core::{ClientId, LockName, OwnerId};
 use fairlock_rules::{WakeUp, WakeUpKind};
 
+use super::clients::Count;
 use super::store::Place;
 use crate::FileBackend;
 use crate::dir;
@@ -104,5 +106,27 @@ fn a_forged_owner_gets_no_message() {
     for socket in sockets {
         socket.set_nonblocking(true).unwrap();
         assert!(socket.recv(&mut [0; 9]).is_err());
+    }
+}
+
+/// Else the file says of a client that never was that it is gone.
+#[test]
+fn a_client_that_cannot_listen_leaves_no_presence() {
+    let (place, client) = (Place::new(), ClientId::random());
+    let backend = place.open();
+    File::create(place.0.join(format!("{client}.wake"))).unwrap();
+    assert!(backend.subscribe(client, Arc::new(Count::default())).is_err());
+    assert!(place.files("here").is_empty());
+}
+
+/// systemd-tmpfiles leaves a file with the sticky bit, however old the file is.
+#[cfg(target_os = "linux")]
+#[test]
+fn files_have_the_mark_that_keeps_a_cleaner_away() {
+    let place = Place::new();
+    let client = place.client();
+    client.fair_lock("x").unwrap().lock().unwrap().unlock().unwrap();
+    for extension in ["lock", "here", "wake"] {
+        assert_eq!(mode(&place.files(extension)[0]), 0o1660, "{extension}");
     }
 }
