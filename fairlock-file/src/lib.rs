@@ -16,7 +16,8 @@
 //!  <dir>/<name>.lock    a lock: its state in two slots, the last number, the boot. flock(2) for the length of one step
 //!  <dir>/<client>.here  a client: the number of its process. flock(2) as long as the process lives
 //!  <dir>/<client>.wake  a client: the socket where its wake-ups arrive
-//!  <dir>/swept, *.new   when unused files were removed last; files that get their names when they are complete
+//!  <dir>/<uuid>.new     a file that gets its name when it is complete
+//!  <dir>/fairlock-<user>.swept   when this user's unused files were removed last
 //! ```
 //!
 //! # States, and who moves them

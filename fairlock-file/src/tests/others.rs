@@ -1,19 +1,21 @@
 //! What other users put in the way: links, directories that they can rename, names of files that are not ours.
 
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fairlock_core::backend::{Backend, BackendErrorKind};
 use fairlock_core::{ClientId, LockName, OwnerId};
 use fairlock_rules::{WakeUp, WakeUpKind};
 
 use super::clients::Count;
-use super::store::Place;
+use super::store::{DAYS, Place, make_old};
 use crate::FileBackend;
 use crate::dir;
+use crate::sweep::sweep_if_due;
 use crate::wake_ups;
 
 fn mode(path: &Path) -> u32 {
@@ -129,4 +131,53 @@ fn files_have_the_mark_that_keeps_a_cleaner_away() {
     for extension in ["lock", "here", "wake"] {
         assert_eq!(mode(&place.files(extension)[0]), 0o1660, "{extension}");
     }
+}
+
+/// In a directory that has other files, too: `fairlock run --dir` takes any.
+#[test]
+fn old_files_that_only_look_like_ours_stay() {
+    let place = Place::new();
+    let backend = place.open();
+    let [begun, like_begun, like_here, of_another] = [(); 4].map(|()| ClientId::random());
+    let theirs = [
+        "httpd.conf.new".to_owned(),
+        "swept".to_owned(),
+        "beef.here".to_owned(),
+        format!("{like_begun}.new"),
+        format!("{like_here}.here"),
+        format!("{of_another}.new"),
+    ];
+    theirs.iter().for_each(|name| fs::write(place.0.join(name), "precious").unwrap());
+    let of_another = place.0.join(&theirs[5]);
+    fs::write(&of_another, "").unwrap();
+    // Without the rights of root nobody can give a file away.
+    let is_given = chown(&of_another, Some(1), None).is_ok();
+    File::create(place.0.join(format!("{begun}.new"))).unwrap();
+    fs::read_dir(&place.0).unwrap().for_each(|file| make_old(&file.unwrap().path(), DAYS));
+    sweep_if_due(&backend.0.files, Duration::ZERO);
+    let left = |name: &&String| place.0.join(name).exists();
+    assert_eq!(theirs.iter().filter(left).count(), if is_given { 6 } else { 5 });
+    assert!(!place.0.join(format!("{begun}.new")).exists());
+}
+
+/// The commands of cron may be shorter than a sweep.
+#[test]
+fn a_sweep_that_was_cut_off_goes_on_at_the_next_start() {
+    let place = Place::new();
+    let files = Arc::clone(&place.open().0.files);
+    let is_swept = || {
+        let begun = place.0.join(format!("{}.new", ClientId::random()));
+        File::create(&begun).unwrap();
+        make_old(&begun, DAYS);
+        sweep_if_due(&files, DAYS);
+        !begun.exists()
+    };
+    let cut_off = File::create(place.stamp()).unwrap(); // as its process leaves it
+    cut_off.lock().unwrap();
+    assert!(!is_swept(), "another client sweeps");
+    drop(cut_off);
+    assert!(is_swept());
+    assert!(!is_swept(), "a sweep has ended");
+    make_old(&place.stamp(), DAYS + Duration::from_secs(9));
+    assert!(is_swept());
 }

@@ -32,10 +32,14 @@ impl Place {
     /// The thread of a client sweeps once as it begins.
     fn wait_for_sweep(&self) {
         let until = Instant::now() + Duration::from_secs(120);
-        while !self.0.join("swept").exists() {
+        while !fs::read(self.stamp()).is_ok_and(|text| !text.is_empty()) {
             assert!(Instant::now() < until, "the client's thread sweeps");
             std::thread::yield_now();
         }
+    }
+
+    pub(super) fn stamp(&self) -> PathBuf {
+        self.0.join(format!("fairlock-{}.swept", rustix::process::geteuid().as_raw()))
     }
 
     pub(super) fn files(&self, extension: &str) -> Vec<PathBuf> {
@@ -50,11 +54,11 @@ impl Drop for Place {
     }
 }
 
-fn make_old(path: &Path, age: Duration) {
+pub(super) fn make_old(path: &Path, age: Duration) {
     File::options().write(true).open(path).unwrap().set_modified(SystemTime::now() - age).unwrap();
 }
 
-const DAYS: Duration = Duration::from_secs(3 * 24 * 60 * 60);
+pub(super) const DAYS: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
 #[test]
 fn a_file_that_does_not_get_free_is_unavailable_in_its_bound() {
@@ -233,14 +237,13 @@ fn links_are_not_followed_and_pipes_not_waited_for() {
     let backend = place.open();
     let mine = place.0.join("mine");
     fs::write(&mine, "precious").unwrap();
-    for link in ["swept", "x.lock"] {
-        std::os::unix::fs::symlink(&mine, place.0.join(link)).unwrap();
+    for link in [place.stamp(), place.0.join("x.lock")] {
+        std::os::unix::fs::symlink(&mine, link).unwrap();
     }
     let pipe = std::process::Command::new("mkfifo").arg(place.0.join("y.lock")).status();
     assert!(pipe.unwrap().success());
     sweep_if_due(&backend.0.files, Duration::ZERO);
     assert_eq!(fs::read_to_string(&mine).unwrap(), "precious");
-    assert!(fs::symlink_metadata(place.0.join("swept")).unwrap().is_file());
     assert!(backend.locks(None).unwrap().is_empty());
     for name in ["x", "y"] {
         let lock = LockId::new(LockName::new(name).unwrap(), LockKind::Fair);
@@ -262,12 +265,12 @@ fn a_directory_stays_where_it_was_when_it_was_opened() {
 fn the_files_of_a_killed_client_go_and_those_of_a_live_one_stay() {
     let place = Place::new();
     let client = place.client();
-    place.wait_for_sweep(); // its stamp is a `.new` file for a moment
+    place.wait_for_sweep();
     // As after a kill: the files are there, and no process has them.
     let dead = ClientId::random().to_string();
-    drop(File::create(place.0.join(format!("{dead}.here"))).unwrap());
+    fs::write(place.0.join(format!("{dead}.here")), "4711").unwrap();
     drop(std::os::unix::net::UnixDatagram::bind(place.0.join(format!("{dead}.wake"))).unwrap());
-    drop(File::create(place.0.join("begun.new")).unwrap());
+    drop(File::create(place.0.join(format!("{dead}.new"))).unwrap());
     let files = Arc::clone(&place.open().0.files);
     sweep(&files).unwrap();
     assert_eq!([place.files("here").len(), place.files("wake").len(), place.files("new").len()], [2, 2, 1]);
