@@ -1,7 +1,6 @@
 //! Connects to the server in the settings. Which store that is matters nowhere else.
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::names::with_process;
 use crate::report::say;
-use crate::settings::{SHORTEST_LEASE, Terms, in_options};
+use crate::settings::{SHORTEST_LEASE, Terms, in_options, own_dir};
 
 /// How long an answer may take, by default.
 const RESPONSE: Duration = Duration::from_secs(1);
@@ -101,7 +100,7 @@ const BEGINS_LIFE: &str = "no program has been durable on this server so far: th
 pub(crate) fn explained(server: &Server, error: fairlock::Error) -> Failure {
     let mut failure = Failure::from(error);
     failure.message = in_options(&failure.message);
-    if failure.exit == Exit::Unavailable {
+    if failure.exit == Exit::Unavailable || server.on_this_machine().is_some() {
         failure.message += match (&server.postgres, &server.redis) {
             (Some(_), _) => " (--postgres, FAIRLOCK_POSTGRES)",
             (None, Some(_)) => " (--redis, FAIRLOCK_REDIS)",
@@ -157,15 +156,17 @@ pub(crate) fn with_a_durable_lease(mut args: Args) -> Result<Args, Failure> {
 /// The locks of this machine.
 pub(crate) fn file(server: &Server) -> Result<FileBackend, Failure> {
     let dir = server.on_this_machine().unwrap_or_default();
-    // Anybody may have made the directory in /tmp.
-    let owner = dir.metadata().map(|found| found.uid());
-    if server.dir.is_none() && owner.is_ok_and(|owner| owner != nix::unistd::getuid().as_raw()) {
-        let dir = dir.display();
-        return Err(Failure::ours(format!(
-            "{dir} belongs to another user: name a directory (--dir, FAIRLOCK_DIR)"
-        )));
+    let is_usual = server.dir.is_none();
+    let refused = |why| Failure::ours(format!("{why}: name a directory (--dir, FAIRLOCK_DIR)"));
+    if is_usual {
+        own_dir::check_that_all_see(&dir).map_err(refused)?;
     }
-    FileBackend::open(dir).map_err(|error| explained(server, error.into()))
+    let backend = FileBackend::open(&dir).map_err(|error| explained(server, error.into()))?;
+    // Only now: it stays the directory that was opened.
+    if is_usual {
+        own_dir::check_owner(&dir).map_err(refused)?;
+    }
+    Ok(backend)
 }
 
 /// The first line of what a command shows, if no server keeps the locks: an empty list then is no list of the company's locks.

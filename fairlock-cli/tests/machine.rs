@@ -3,8 +3,12 @@
 
 mod support;
 
+use std::fs::{self, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use fairlock_tests::{WorkDir, eventually};
 use serde_json::Value;
@@ -133,7 +137,7 @@ fn what_is_for_a_server_is_refused_without_one() {
         (
             "ls --redis redis://127.0.0.1:1 --dir /tmp/x",
             None,
-            "--redis and --dir name two servers: give one of them\n".to_owned(),
+            "--redis and --dir name two places: give one of them\n".to_owned(),
         ),
     ] {
         let mut command = session.command(&words(arguments));
@@ -169,13 +173,108 @@ fn an_empty_address_of_a_server_is_a_mistake() {
     }
 }
 
+/// A user of this test alone, whose directory goes with the test; none for who may not be another user. Then nothing is tested.
+struct User(u32);
+
+impl User {
+    fn new() -> Option<User> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = 100_000_000 + std::process::id() * 8 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let user = nix::unistd::geteuid().is_root().then_some(User(number));
+        if user.is_none() {
+            let what = b"NOT TESTED: locks of another user, since only root can start one\n";
+            std::io::stderr().write_all(what).unwrap();
+        }
+        user
+    }
+
+    fn dir(&self) -> PathBuf {
+        format!("/tmp/fairlock-{}", self.0).into()
+    }
+
+    /// The command as this user, started by these words.
+    fn command(&self, starter: &[&str], arguments: &[&str]) -> Command {
+        support::children_hear_signals();
+        let user = self.0.to_string();
+        let user = ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"];
+        let mut command = Command::new("env");
+        for name in ["FAIRLOCK_REDIS", "FAIRLOCK_POSTGRES", "FAIRLOCK_DIR", "XDG_RUNTIME_DIR"] {
+            command.env_remove(name);
+        }
+        command.args(starter).args(user).arg(FAIRLOCK).args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    fn says(&self, starter: &[&str], arguments: &str) -> Said {
+        Running::start(self.command(starter, &words(arguments))).output()
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        _ = fs::remove_file(self.dir());
+        _ = fs::remove_dir_all(self.dir());
+    }
+}
+
+/// As a job of cron runs before the user logs in, and another one while a session is there.
 #[test]
-fn each_user_has_a_directory_that_needs_no_setting() {
+fn a_users_locks_are_in_one_place_whatever_the_session() {
+    let Some(user) = User::new() else { return };
+    let session = Session::new();
+    fs::set_permissions(session.0.path(), Permissions::from_mode(0o777)).unwrap();
+    let pid = session.0.file("pid");
+    let holder = Running::start(user.command(&[], &arguments(&["orders"], &script(&pid, FOR_LONG))));
+    process_in(&pid);
+    let of_session = format!("/run/user/{}", user.0);
+    fs::create_dir(&of_session).unwrap();
+    chown(&of_session, Some(user.0), None).unwrap();
+    let now = user.says(&[], "run -n orders -- true");
+    fs::remove_dir_all(&of_session).unwrap();
+    now.failed(124, &["orders"]);
+    let other = format!("XDG_RUNTIME_DIR={}", session.0.path().display());
+    user.says(&[&other], "run -n orders -- true").failed(124, &["orders"]);
+    drop(holder);
+}
+
+/// As a service has with PrivateTmp: its lock would be another one.
+#[test]
+fn a_private_tmp_is_refused() {
+    let Some(user) = User::new() else { return };
+    let private = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /tmp && exec \"$@\"", "sh"];
+    user.says(&private, "run -n orders -- true").failed(125, &["/tmp is another directory here", "--dir"]);
+    user.says(&["unshare", "-m"], "run -n orders -- true").gave(0);
+}
+
+#[test]
+fn a_place_that_another_user_took_first_is_refused() {
+    let Some(user) = User::new() else { return };
+    let theirs = WorkDir::new();
+    chown(theirs.path(), Some(user.0), None).unwrap();
+    symlink(theirs.path(), user.dir()).unwrap();
+    user.says(&[], "ls").failed(125, &["it is a link", "--dir"]);
+    fs::remove_file(user.dir()).unwrap();
+    fs::DirBuilder::new().mode(0o1777).create(user.dir()).unwrap();
+    fs::set_permissions(user.dir(), Permissions::from_mode(0o1777)).unwrap();
+    user.says(&[], "ls").failed(125, &["belongs to another user (0)", "--dir"]);
+}
+
+/// Else a lock of that name is another one wherever the command begins.
+#[test]
+fn a_relative_directory_is_shown_as_a_whole_path() {
     let session = Session::new();
     let mut command = session.command(&["ls"]);
-    command.env_remove("FAIRLOCK_DIR").env("XDG_RUNTIME_DIR", session.0.path());
+    command.env("FAIRLOCK_DIR", "fairlock").current_dir(session.0.path());
+    let first_line = format!("on this machine, in {}\n", session.dir().display());
+    Running::start(command).output().is(0, &first_line, "");
+}
+
+#[test]
+fn the_locks_of_root_need_no_setting() {
+    let mut command = Session::new().command(&["ls"]);
+    command.env_remove("FAIRLOCK_DIR");
     let said = Running::start(command).output().gave(0).out;
-    let of_root = nix::unistd::getuid().is_root();
-    let dir = if of_root { PathBuf::from("/run/lock/fairlock") } else { session.dir() };
-    assert!(said.starts_with(&format!("on this machine, in {}\n", dir.display())), "{said}");
+    let user = nix::unistd::getuid();
+    let dir = if user.is_root() { "/run/fairlock".to_owned() } else { format!("/tmp/fairlock-{user}") };
+    assert!(said.starts_with(&format!("on this machine, in {dir}\n")), "{said}");
 }

@@ -175,7 +175,7 @@ fn a_chosen_server_needs_no_settings_removed() {
         command.envs([("FAIRLOCK_DURABLE", durable), ("FAIRLOCK_DISCIPLINE", "redisson")]);
         Running::start(command).output()
     };
-    with_both("", "run x -- true").failed(125, &["name two servers: choose by --redis or --postgres"]);
+    with_both("", "run x -- true").failed(125, &["name two places: choose by --redis or --postgres"]);
     for arguments in ["migrate", "migrate --print", "man", "completions bash"] {
         with_both("", arguments).gave(0);
     }
@@ -201,14 +201,14 @@ fn two_servers_and_foreign_settings_are_refused_in_words() {
             None,
             &*format!("ls --redis {REDIS} --postgres {POSTGRES}"),
             125,
-            "--redis and --postgres name two servers: give one of them\n",
+            "--redis and --postgres name two places: give one of them\n",
         ),
         (
             redis,
             postgres,
             "ls",
             125,
-            "FAIRLOCK_REDIS and FAIRLOCK_POSTGRES name two servers: choose by --redis or --postgres, or unset one, as \
+            "FAIRLOCK_REDIS and FAIRLOCK_POSTGRES name two places: choose by --redis or --postgres, or unset one, as \
              `env -u FAIRLOCK_POSTGRES fairlock …` does\n",
         ),
         (redis, postgres, "migrate", 122, "127.0.0.1:2"),

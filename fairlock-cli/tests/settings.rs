@@ -90,9 +90,9 @@ fn each_setting_is_read_from_its_option_and_its_variable() {
                 }
                 ("sslkey", _) => (125, "sslkey is set without sslcert"),
                 ("listen-on", _) => (125, "is for PostgreSQL"),
-                ("dir", true) => (125, "FAIRLOCK_REDIS and FAIRLOCK_DIR name two servers"),
+                ("dir", true) => (125, "FAIRLOCK_REDIS and FAIRLOCK_DIR name two places"),
                 ("dir", false) => (125, "/proc/fairlock"),
-                ("postgres", true) => (125, "FAIRLOCK_REDIS and FAIRLOCK_POSTGRES name two servers"),
+                ("postgres", true) => (125, "FAIRLOCK_REDIS and FAIRLOCK_POSTGRES name two places"),
                 _ => (122, "127.0.0.1:1"),
             };
             said.failed(code, &[why]);

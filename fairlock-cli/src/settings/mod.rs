@@ -1,5 +1,6 @@
 //! The settings of a client. The options, the environment variables, the help and the man page are made from `table`.
 
+pub(crate) mod own_dir;
 mod place;
 mod table;
 
@@ -167,7 +168,7 @@ impl Server {
     /// The directory of the locks, if no server keeps them.
     pub(crate) fn on_this_machine(&self) -> Option<PathBuf> {
         let is_here = self.redis.is_none() && self.postgres.is_none();
-        is_here.then(|| self.dir.clone().unwrap_or_else(usual_dir))
+        is_here.then(|| self.dir.clone().unwrap_or_else(own_dir::own_dir))
     }
 
     /// With the defaults.
@@ -188,21 +189,6 @@ impl Server {
             thread_wait: None,
             variables: Vec::new(),
         }
-    }
-}
-
-/// One directory for all processes of a user, also for those that cron started: they have no XDG_RUNTIME_DIR. It is in memory where the
-/// system has such a place.
-fn usual_dir() -> PathBuf {
-    let user = nix::unistd::getuid();
-    if user.is_root() {
-        return "/run/lock/fairlock".into();
-    }
-    let of_session = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    let of_user = Some(PathBuf::from(format!("/run/user/{user}"))).filter(|dir| dir.is_dir());
-    match of_session.or(of_user) {
-        Some(dir) => dir.join("fairlock"),
-        None => format!("/tmp/fairlock-{user}").into(),
     }
 }
 

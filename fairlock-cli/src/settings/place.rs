@@ -68,7 +68,7 @@ impl Chosen {
         let asks_no_server = ONE_STORE.contains(&matches.subcommand_name().unwrap_or_default());
         let place = match (&options[..], &given[..]) {
             ([(_, one), (_, another), ..], _) => {
-                return Err(wrong(format!("{one} and {another} name two servers: give one of them")));
+                return Err(wrong(format!("{one} and {another} name two places: give one of them")));
             }
             ([(at, _)], _) | ([], [(at, _)]) => *at,
             ([], []) => {
@@ -81,7 +81,7 @@ impl Chosen {
             ([], [(one_at, one), (another_at, another), ..]) => {
                 let [a, b] = [one_at, another_at].map(|at| PLACES[*at].settings[0]);
                 return Err(wrong(format!(
-                    "{one} and {another} name two servers: choose by --{a} or --{b}, or unset one, as `env -u {another} \
+                    "{one} and {another} name two places: choose by --{a} or --{b}, or unset one, as `env -u {another} \
                      fairlock …` does"
                 )));
             }

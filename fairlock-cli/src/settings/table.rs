@@ -46,8 +46,8 @@ pub(super) const SERVER: [Setting<Server>; 15] = [
         is_usual: true,
         what: "Where the locks of this machine are, which need no server. Users who are to share locks give one directory",
         allowed: "a directory of this machine, which is made if needed",
-        default: "$XDG_RUNTIME_DIR/fairlock, or /run/user/UID/fairlock, or /tmp/fairlock-UID; for root /run/lock/fairlock",
-        set: |server, text| put(&mut server.dir, Some(Some(text.into()))),
+        default: "/tmp/fairlock-UID; for root /run/fairlock",
+        set: |server, text| put(&mut server.dir, std::path::absolute(text).ok().map(Some)),
     },
     Setting {
         name: "discipline",
