@@ -412,10 +412,10 @@ mod tests {
     #[test]
     fn an_outage_is_shown_above_the_last_picture() {
         let mut shown = shown(&[&[("a", "x", "0")]]);
-        let away = Failure::new(Exit::Unavailable, "the server is unavailable:\n down");
+        let away = Failure::new(Exit::Unavailable, "the store is unavailable:\n down");
         shown.take((Err(away), Duration::from_secs(1)));
         let lines = shown.lines(80, 24);
-        assert_eq!(lines[1], "no answer for 0ms: the server is unavailable:\\n down");
+        assert_eq!(lines[1], "no answer for 0ms: the store is unavailable:\\n down");
         assert!(lines[3].starts_with("  a "));
         shown.seen_at = Instant::now().checked_sub(Duration::from_secs(9));
         assert!(shown.lines(80, 24)[1].starts_with("no answer for 8."));

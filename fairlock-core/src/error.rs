@@ -209,10 +209,10 @@ impl fmt::Display for Error {
             Error::InvalidConfig { reason } => write!(f, "invalid configuration: {reason}"),
             Error::Misuse { lock, reason } => write!(f, "misuse of lock {lock}: {reason}"),
             Error::Unavailable { lock, source } => {
-                write!(f, "the server is unavailable{}: {source}", about(lock.as_ref()))
+                write!(f, "the store is unavailable{}: {source}", about(lock.as_ref()))
             }
             Error::Denied { lock, source } => {
-                write!(f, "the server denies access{}: {source}", about(lock.as_ref()))
+                write!(f, "the store denies access{}: {source}", about(lock.as_ref()))
             }
             Error::Corrupt { lock, source } => write!(f, "lock {lock} can't be read: {source}"),
             Error::Mismatch { lock, source } => {
@@ -282,9 +282,9 @@ mod tests {
         let lock = LockName::new("x").unwrap();
         let said = |kind| BackendError::new(kind, "why").with_source(std::io::Error::other("reset"));
         for (kind, about, from) in [
-            (Unavailable, "the server is unavailable (lock `x`): why", "the server is unavailable: why"),
-            (Refused, "the server is unavailable (lock `x`): why", "the server is unavailable: why"),
-            (Denied, "the server denies access (lock `x`): why", "the server denies access: why"),
+            (Unavailable, "the store is unavailable (lock `x`): why", "the store is unavailable: why"),
+            (Refused, "the store is unavailable (lock `x`): why", "the store is unavailable: why"),
+            (Denied, "the store denies access (lock `x`): why", "the store denies access: why"),
             (Corrupt, "lock `x` can't be read: why", "invalid configuration: why"),
             (Mismatch, "lock `x` is in use for something else: why", "invalid configuration: why"),
             (Unsupported, "lock `x` can't be used: why", "the store can't be used: why"),

@@ -52,7 +52,7 @@ fn a_wrong_login_is_refused_at_connect() {
     let server = RedisServer::builder().requirepass("canary").start();
     let connect = |url: &str| patient(url).connect().map(drop);
     let at = server.address();
-    let denied = "the server denies access: Redis at ";
+    let denied = "the store denies access: Redis at ";
     assert_denied(connect(&server.url_as("", "WRONG")), &[denied, &at, "wrong user or password"]);
     assert_denied(connect(&server.url_as("nobody", "canary")), &[denied, &at, "wrong user or password"]);
     assert_denied(connect(&server.url_as("", "")), &[denied, &at, "the server asks for a password"]);

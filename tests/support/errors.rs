@@ -17,17 +17,17 @@ pub fn assert_says(error: &impl Display, parts: &[&str]) {
     assert_no_secret(&message);
 }
 
-/// Panics unless the call failed because the server is unavailable.
+/// Panics unless the call failed because the store is unavailable.
 #[track_caller]
 pub fn assert_unavailable<T: Debug>(result: Result<T, Error>, parts: &[&str]) {
     let error = result.unwrap_err();
     assert_no_secret(&format!("{error:?}"));
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    assert_says(&error, &["the server is unavailable"]);
+    assert_says(&error, &["the store is unavailable"]);
     assert_says(&error, parts);
 }
 
-/// Panics unless the call failed because the server denies access.
+/// Panics unless the call failed because the store denies access.
 #[track_caller]
 pub fn assert_denied<T: Debug>(result: Result<T, Error>, parts: &[&str]) {
     let error = result.unwrap_err();

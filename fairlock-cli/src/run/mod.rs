@@ -159,7 +159,7 @@ fn release(options: &Run, client: &Client, holds: Holds) -> (Option<Lost>, Optio
     let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
     let (name, lease) = (escaped(lock.as_str()) + &more, duration::show(longest(options)));
     let kept = format!(
-        "lock {name} could not be released, and the server keeps it until its lease ends, for {lease} at most: {source}"
+        "lock {name} could not be released, and the store keeps it until its lease ends, for {lease} at most: {source}"
     );
     (lost, Some(kept))
 }
@@ -209,7 +209,7 @@ fn prolong(options: &Run, holds: &Holds, kill_after: Duration) -> Result<(), Fai
         match holds.renew() {
             Ok(certain) if certain > kill_after + reserve(options) => return Ok(()),
             Ok(_) => {
-                let what = "the server answers too slowly: no more than --kill-after is left of the lease";
+                let what = "the store answers too slowly: no more than --kill-after is left of the lease";
                 return Err(Failure::new(Exit::Unavailable, what));
             }
             Err(Error::Unavailable { .. }) => std::thread::sleep(Duration::from_millis(50)), // until it is lost

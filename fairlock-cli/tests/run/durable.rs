@@ -78,5 +78,5 @@ fn a_quorum_that_is_lost_during_the_wait_gives_122() {
     servers.sentinels[1].kill();
     servers.sentinels[2].kill();
     let said = waits.output().failed(122, &[]);
-    assert_once(&said, &["x was not acquired within 4.0s: the server is unavailable", "no majority: 1 of 3"]);
+    assert_once(&said, &["x was not acquired within 4.0s: the store is unavailable", "no majority: 1 of 3"]);
 }

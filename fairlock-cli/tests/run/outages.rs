@@ -62,7 +62,7 @@ fn a_server_dead_or_silent_from_the_start_gives_122() {
         go(&server);
         for options in ["x --outage-limit 500ms", "x --wait 0", "x --wait 500ms"] {
             let said = within(IN_TIME, || starts(&url, options, "echo no").output());
-            said.failed(122, &["the server is unavailable"]);
+            said.failed(122, &["the store is unavailable"]);
         }
     });
 }
@@ -73,7 +73,7 @@ fn not_connected(dir: &WorkDir, url: &str, options: &str) -> Running {
     let mut command = fairlock(url, &arguments(&[&["-v"], &*words(options)].concat(), "exit 7"));
     let started = command.stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn();
     eventually("an attempt has failed", || {
-        std::fs::read_to_string(&log).unwrap().contains("not connected yet: the server is unavailable: ")
+        std::fs::read_to_string(&log).unwrap().contains("not connected yet: the store is unavailable: ")
     });
     Running(started.unwrap())
 }
@@ -141,13 +141,13 @@ fn a_server_that_goes_away_during_the_wait_gives_122_in_time() {
             go(&server);
             waits.output()
         });
-        let words = "x was not acquired within 3.0s: the server is unavailable (lock `x`): Redis at";
+        let words = "x was not acquired within 3.0s: the store is unavailable (lock `x`): Redis at";
         said.failed(122, &[words]);
         drop(guard);
     });
 }
 
-const KEEPS: &str = " could not be released, and the server keeps it until its lease ends, for ";
+const KEEPS: &str = " could not be released, and the store keeps it until its lease ends, for ";
 
 /// A server that is gone when the program was ended for the loss of its lock does not hold the command up.
 #[test]
@@ -186,7 +186,7 @@ fn a_server_gone_at_the_end_does_not_hold_the_command_up() {
         within(IN_TIME, || {
             one.output().failed(7, &[&of_one]);
             two.output().failed(7, &["fairlock: lock ", &of_two]);
-            kept.output().failed(7, &["fairlock: --at-least: the server is unavailable"]);
+            kept.output().failed(7, &["fairlock: --at-least: the store is unavailable"]);
         });
     });
 }

@@ -106,11 +106,11 @@ fn a_waiter_at_a_terminal_sees_its_rank_and_the_holder() {
 fn who_waits_for_a_server_at_a_terminal_sees_why() {
     let mut typed = Typed::start("redis://127.0.0.1:1", &arguments(&["x", "-w", "1.5"], "true"));
     typed.wait_for(
-        "\r\u{1b}[Kconnecting for 0s; the server is unavailable: Redis at 127.0.0.1:1, connecting: ",
+        "\r\u{1b}[Kconnecting for 0s; the store is unavailable: Redis at 127.0.0.1:1, connecting: ",
     );
-    typed.wait_for("\r\u{1b}[Kconnecting for 1s; the server ");
+    typed.wait_for("\r\u{1b}[Kconnecting for 1s; the store ");
     assert_eq!(typed.status().code(), Some(122));
-    typed.wait_for("\r\u{1b}[Kfairlock: the server is unavailable: ");
+    typed.wait_for("\r\u{1b}[Kfairlock: the store is unavailable: ");
     typed.wait_for("; tried for 1.5s");
 }
 

@@ -66,7 +66,7 @@ impl Finding {
     pub fn of_times(times: Vec<Duration>, limit: Duration, quicker: &str) -> (Verdict, String) {
         let (middle, longest, shown) = spread(times);
         let (verdict, then) = if longest > limit / 2 {
-            let to_do = "raise it, or find out what holds the server up";
+            let to_do = "raise it, or find out what holds the store up";
             (Verdict::Note, format!("; `response_timeout` is {}: {to_do}", Finding::shown(limit)))
         } else if middle > SLOW {
             (Verdict::Note, format!("; each hand-over takes one: {quicker}"))

@@ -62,7 +62,7 @@ impl fmt::Display for LostCause {
             LostCause::LeaseOver => "its fixed lease is over",
             LostCause::MaxHold => "its max_hold is over",
             LostCause::Taken => {
-                "the server no longer has it: taken by force, deleted, evicted, or forgotten in a restart or fail-over"
+                "the store no longer has it: taken by force, deleted, evicted, or forgotten in a restart or fail-over"
             }
             LostCause::Shutdown => "the client was shut down",
         })

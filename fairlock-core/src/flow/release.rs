@@ -188,7 +188,7 @@ pub(super) fn tell_hold_count(
     backend.set_hold_count(&claim.hold(token), count).unwrap_or_else(|error| {
         log_line!(debug, target,
             event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
-            "the server was not told the hold count of lock {}: {error}", claim.lock.name
+            "the store was not told the hold count of lock {}: {error}", claim.lock.name
         );
         HoldCountSet::Set
     })

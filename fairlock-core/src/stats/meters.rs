@@ -116,7 +116,7 @@ mod recorded {
         describe_counter!("fairlock_slow_waits_total", "Slow waits that the log explains.");
         describe_gauge!("fairlock_holds", "Holds.");
         describe_gauge!("fairlock_waiting", "Requests that wait.");
-        describe_gauge!("fairlock_outage", "Clients whose server does not answer.");
+        describe_gauge!("fairlock_outage", "Clients whose store does not answer.");
         describe_histogram!("fairlock_hold_seconds", Unit::Seconds, "How long finished holds lasted.");
         describe_histogram!("fairlock_queue_length", "Waiters ahead of a request when it joined the queue.");
         describe_counter!("fairlock_lost_total", "Lost holds.");

@@ -130,7 +130,7 @@ fn renew(shared: &Shared, due: Vec<Due>) -> Vec<Due> {
         let (lock, owner) = (&claim.lock.name, &claim.owner);
         log_line!(warn, "fairlock::watchdog",
             event = "place gone", lock = lock.as_str(), owner = owner.as_str(), places = places;
-            "{places} place(s) have left the queue, lost by the server or passed over; asking again (one: lock {lock}, owner {owner})"
+            "{places} place(s) have left the queue, lost by the store or passed over; asking again (one: lock {lock}, owner {owner})"
         );
     }
     match unanswered {

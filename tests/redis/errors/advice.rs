@@ -55,7 +55,7 @@ fn a_hold_that_the_server_lost_names_the_ways_to_lose_it() {
     let client = client(&server, Discipline::HandOff);
     let guard = client.fair_lock("orders").unwrap().lock().unwrap();
     server.query::<()>(&["DEL", "orders"]);
-    let ways = ": the server no longer has it: taken by force, deleted, evicted, or forgotten in a restart or fail-over";
+    let ways = ": the store no longer has it: taken by force, deleted, evicted, or forgotten in a restart or fail-over";
     let error = guard.unlock().unwrap_err();
     assert!(error.to_string().ends_with(ways), "{error}");
 }

@@ -98,7 +98,7 @@ fn what_answers_at_an_address_and_how_it_should_be_written() {
     for (url, says) in [
         ("", format!("{not_read}: it is empty")),
         ("redis://127.0.0.1/abc", format!("{not_read}: the database \"abc\" is not a number")),
-        ("redis://127.0.0.1:1", format!("the server is unavailable: {REFUSED}")),
+        ("redis://127.0.0.1:1", format!("the store is unavailable: {REFUSED}")),
     ] {
         let error = RedisBackend::connect(url).expect_err(url);
         assert_eq!(error.to_string(), says, "nothing about what was sent");
@@ -224,6 +224,6 @@ fn the_readmes_program_prints_its_error_for_people() {
     let (path, said) = compile(dir.path(), &program.replace(":6379", ":1"));
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     let ran = Command::new(path).output().unwrap();
-    let message = format!("the server is unavailable: {REFUSED}\n");
+    let message = format!("the store is unavailable: {REFUSED}\n");
     assert_eq!((String::from_utf8_lossy(&ran.stderr).as_ref(), ran.status.code()), (&*message, Some(1)));
 }
