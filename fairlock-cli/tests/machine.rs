@@ -157,7 +157,7 @@ fn a_directory_that_cannot_be_made_is_a_mistake() {
         let mut command = session.command(&["run", "x", "--dir", &dir, "--outage-limit", "1d", "--", "true"]);
         command.env_remove("FAIRLOCK_DIR");
         let said = Running::start(command).output();
-        said.failed(125, &["can't make the directory", &dir]);
+        said.failed(125, &["can't be a directory of locks", &dir]);
     }
 }
 
@@ -224,7 +224,7 @@ fn a_users_locks_are_in_one_place_whatever_the_session() {
     let session = Session::new();
     fs::set_permissions(session.0.path(), Permissions::from_mode(0o777)).unwrap();
     let pid = session.0.file("pid");
-    let holder = Running::start(user.command(&[], &arguments(&["orders"], &script(&pid, FOR_LONG))));
+    let mut holder = Running::start(user.command(&[], &arguments(&["orders"], &script(&pid, FOR_LONG))));
     process_in(&pid);
     let of_session = format!("/run/user/{}", user.0);
     fs::create_dir(&of_session).unwrap();
@@ -234,7 +234,9 @@ fn a_users_locks_are_in_one_place_whatever_the_session() {
     now.failed(124, &["orders"]);
     let other = format!("XDG_RUNTIME_DIR={}", session.0.path().display());
     user.says(&[&other], "run -n orders -- true").failed(124, &["orders"]);
-    drop(holder);
+    // In order, so that no process of theirs makes a file while the directory is removed.
+    send("TERM", holder.0.id());
+    holder.status();
 }
 
 /// As a service has with PrivateTmp: its lock would be another one.
@@ -252,7 +254,7 @@ fn a_place_that_another_user_took_first_is_refused() {
     let theirs = WorkDir::new();
     chown(theirs.path(), Some(user.0), None).unwrap();
     symlink(theirs.path(), user.dir()).unwrap();
-    user.says(&[], "ls").failed(125, &["it is a link", "--dir"]);
+    user.says(&[], "ls").failed(125, &["it is a link or a file", "--dir"]);
     fs::remove_file(user.dir()).unwrap();
     fs::DirBuilder::new().mode(0o1777).create(user.dir()).unwrap();
     fs::set_permissions(user.dir(), Permissions::from_mode(0o1777)).unwrap();

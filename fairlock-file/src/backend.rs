@@ -186,6 +186,7 @@ impl Backend for FileBackend {
         let files = &self.0.files;
         files.dir.check()?;
         let refused = |error| {
+            let error = files.dir.explained(error);
             failure(format_args!("can't make the files of a client in {}", files.dir.path.display()), error)
         };
         let (subscription, listener) = wake_ups::subscribe(files, client, sink).map_err(refused)?;

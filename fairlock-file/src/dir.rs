@@ -43,6 +43,18 @@ impl Dir {
         }
     }
 
+    /// The error of a call here. For one that this user may not do it says whose the directory is, and how users share one.
+    pub(crate) fn explained(&self, error: io::Error) -> io::Error {
+        match fs::symlink_metadata(&self.path) {
+            Ok(found) if error.kind() == ErrorKind::PermissionDenied => {
+                let (path, whose) = (self.path.display(), whose(&found));
+                let cure = format!("`install -d -m 3770 -g GROUP {path}` is for several users");
+                io::Error::new(error.kind(), format!("{error}: the directory {path} is {whose}; {cure}"))
+            }
+            _ => error,
+        }
+    }
+
     /// The file of a lock: its name, with escapes; of a long name the beginning and a hash.
     pub(crate) fn lock(&self, lock: &LockName) -> PathBuf {
         let mut escaped = String::new();
@@ -96,12 +108,7 @@ pub(crate) fn share(socket: &Path) -> io::Result<()> {
     let (found, itself, _open) = itself(socket)?;
     // Not that of another program, which another user has put there by a rename or a second name.
     let is_ours = found.file_type().is_socket() && found.uid() == geteuid().as_raw() && found.nlink() == 1;
-    if is_ours { set_mode(&itself, FILE_MODE) } else { Err(replaced()) }
-}
-
-/// The error for a name at which another user has put something else.
-fn replaced() -> io::Error {
-    io::Error::other("another user has put something else there")
+    if is_ours { set_mode(&itself, FILE_MODE) } else { Err(io::Error::other("something else has its name")) }
 }
 
 /// What has this name, which may be a link; and a path that leads to that very file as long as it is open, whatever becomes of the name.
@@ -126,17 +133,18 @@ pub(crate) fn set_mode(itself: &Path, mode: u32) -> io::Result<()> {
 
 /// Whether this is the identity of a client, as the names of our files have it. An owner in a file may be anything, paths too.
 pub(crate) fn is_client(name: &str) -> bool {
-    let is_right = |(at, byte): (usize, u8)| match at {
-        8 | 13 | 18 | 23 => byte == b'-',
-        _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
-    };
-    name.len() == 36 && name.bytes().enumerate().all(is_right)
+    name.len() == 36 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-'))
 }
 
 /// Opens a file that is there. Follows no link, which another user may have put there, and waits for no end of a pipe.
 pub(crate) fn open(path: &Path, writes: bool) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     File::options().read(true).write(writes).custom_flags(flags.bits() as i32).open(path)
+}
+
+/// Who may use a file or directory.
+pub(crate) fn whose(found: &Metadata) -> String {
+    format!("of user {}, group {}, mode {:o}", found.uid(), found.gid(), found.mode() & 0o7777)
 }
 
 /// Which file or directory has this name now.

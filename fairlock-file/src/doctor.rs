@@ -7,6 +7,7 @@ use std::time::Instant;
 use fairlock_core::backend::{BackendError, Finding, Verdict, probe, try_out};
 
 use crate::backend::FileBackend;
+use crate::dir::whose;
 use crate::failure::failure;
 use crate::machine::BOUND;
 
@@ -23,14 +24,15 @@ impl FileBackend {
         let dir = &self.0.files.dir;
         dir.check()?;
         let found = fs::metadata(&dir.path).map_err(|error| failure("can't read the directory", error))?;
-        let shared =
-            format!("of user {}, group {}, mode {:o}", found.uid(), found.gid(), found.mode() & 0o7777);
-        let directory = match found.mode() & 0o002 {
-            0 => (Verdict::Good, shared),
-            _ => (
-                Verdict::Note,
-                format!("{shared}: every user of this machine may take its locks, or remove them"),
-            ),
+        let whose = whose(&found);
+        let directory = match found.mode() & 0o2022 {
+            0 | 0o2000 => (Verdict::Good, format!("{whose}: its user's own")),
+            0o2020 => (Verdict::Good, format!("{whose}: users of its group share the locks")),
+            // The file of a lock gets the own group of who uses it first.
+            _ => {
+                let cure = format!("`chmod 3770 {}` lets those of its group", dir.path.display());
+                (Verdict::Note, format!("{whose}: its users may not take the locks of each other; {cure}"))
+            }
         };
         let (lock, mut times) = (probe(), Vec::new());
         let tried: Result<(), BackendError> = (0..STEPS).try_for_each(|_| {

@@ -84,9 +84,9 @@ impl LockFiles {
         self.dir.check()?;
         let path = self.dir.lock(lock);
         let opened = self.open_or_make(lock, &path).map_err(|error| {
-            let whose =
-                fs::metadata(&path).map_or_else(|_| String::new(), |file| format!(" of user {}", file.uid()));
-            let path = path.display();
+            let whose = fs::symlink_metadata(&path)
+                .map_or_else(|_| String::new(), |file| format!(" of user {}", file.uid()));
+            let (path, error) = (path.display(), self.dir.explained(error));
             failure(format_args!("can't open or make the file {path}{whose} for lock {lock}"), error)
         });
         let (identity, file) = opened?;

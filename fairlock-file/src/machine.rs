@@ -55,16 +55,12 @@ fn now() -> Moment {
 /// Other systems than Linux tell theirs through C libraries only: there it is always 0, and what an earlier boot left is over as its
 /// processes are, but for a kept lock.
 pub(crate) fn boot() -> Result<u128, BackendError> {
-    if !cfg!(target_os = "linux") {
-        return Ok(0);
-    }
-    // A kernel without time namespaces has no such file.
+    // Other systems, and kernels without time namespaces, have no such file.
     if std::fs::read_to_string("/proc/self/timens_offsets").is_ok_and(|offsets| is_apart(&offsets)) {
-        let message = "this process is in a time namespace: its clock is not that of other processes (/proc/self/timens_offsets), and locks \
-                       on files need one clock";
+        let message = "this process is in a time namespace: by its clock it can share no locks on files";
         return Err(BackendError::new(BackendErrorKind::InvalidConfig, message));
     }
-    boot_in(Path::new("/proc/sys/kernel/random/boot_id"))
+    if cfg!(target_os = "linux") { boot_in(Path::new("/proc/sys/kernel/random/boot_id")) } else { Ok(0) }
 }
 
 /// Whether the monotonic clock of a time namespace with these offsets differs from that of the machine.

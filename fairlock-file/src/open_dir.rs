@@ -19,6 +19,9 @@ const MODE: u32 = 0o3770;
 const MODE_AT_FIRST: u32 = 0o1700;
 /// The longest path of a socket, on all systems.
 const SOCKET_PATH: usize = 103;
+/// Failures that stay.
+const NO_REPEAT_HELPS: [ErrorKind; 4] =
+    [ErrorKind::InvalidInput, ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::AlreadyExists];
 /// The longest file of a lock.
 const LONGEST_FILE: u64 = 129 << 20;
 
@@ -33,26 +36,14 @@ impl Dir {
     pub(crate) fn open(path: PathBuf) -> Result<Dir, BackendError> {
         // Whole: the process may work in another directory later. In parts: a slash at its end would lead through a link.
         let whole = std::path::absolute(&path).map(|path| path.components().collect::<PathBuf>());
-        let opened = whole.and_then(|path| {
-            let identity = make(&path)?;
-            let dir = Dir { path, identity };
-            unfit(&dir)?.map_or(Ok(dir), |why| Err(refused(why)))
-        });
-        opened.map_err(|error| {
+        let opened = whole.and_then(|path| make(&path).map(|identity| Dir { path, identity }));
+        opened.and_then(|dir| refuse_if_unfit(&dir).map(|()| dir)).map_err(|error| {
             let path = std::path::absolute(&path).unwrap_or(path);
-            let what = match error.kind() {
-                ErrorKind::InvalidInput => format!("{} can't be a directory of locks", path.display()),
-                _ => format!("can't make the directory {}", path.display()),
-            };
-            match error.kind() {
-                // No repeat helps.
-                ErrorKind::InvalidInput
-                | ErrorKind::NotFound
-                | ErrorKind::NotADirectory
-                | ErrorKind::AlreadyExists => {
-                    BackendError::new(BackendErrorKind::InvalidConfig, format!("{what}: {error}"))
-                }
-                _ => failure(what, error),
+            let what = format!("{} can't be a directory of locks", path.display());
+            if NO_REPEAT_HELPS.contains(&error.kind()) {
+                BackendError::new(BackendErrorKind::InvalidConfig, format!("{what}: {error}"))
+            } else {
+                failure(what, error)
             }
         })
     }
@@ -78,10 +69,8 @@ fn make(path: &Path) -> io::Result<(u64, u64)> {
         made => made.map(|()| true)?,
     };
     let (found, itself, _open) = itself(path)?;
-    if found.is_symlink() {
-        return Err(refused("it is a link: name the directory itself"));
-    } else if !found.is_dir() {
-        return Err(ErrorKind::NotADirectory.into());
+    if !found.is_dir() {
+        return Err(refused("it is a link or a file: name a directory itself"));
     }
     if is_new {
         if found.uid() != geteuid().as_raw() || found.mode() & 0o1777 != MODE_AT_FIRST {
@@ -96,58 +85,50 @@ fn make(path: &Path) -> io::Result<(u64, u64)> {
 
 /// Whoever renames a directory, or a file in it, puts another lock in place of one that is held.
 fn refuse_if_others_rename(dir: &Path, found: &Metadata) -> io::Result<()> {
-    let mode = found.mode() & 0o7777;
-    if mode & 0o022 == 0 || mode & 0o1000 != 0 {
-        return Ok(());
-    }
-    let (dir, who) = (dir.display(), if mode & 0o002 == 0 { "users of its group" } else { "all users" });
-    Err(refused(format!(
-        "{who} can rename what is in {dir} (mode {mode:o}), as nobody can after `chmod +t {dir}`"
-    )))
+    let (dir, mode) = (dir.display(), found.mode() & 0o7777);
+    let who = match mode & 0o1022 {
+        0o002 | 0o022 => "all users",
+        0o020 => "users of its group",
+        _ => return Ok(()), // the sticky bit, or nobody else
+    };
+    Err(refused(format!("{who} can rename what is in {dir} (mode {mode:o}), but not after `chmod +t {dir}`")))
 }
 
-/// Why locks would not work here.
-fn unfit(dir: &Dir) -> io::Result<Option<String>> {
+/// Where locks would not work.
+fn refuse_if_unfit(dir: &Dir) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    if is_network(rustix::fs::statfs(&dir.path)?.f_type as u32) {
+        return Err(refused(
+            "it is on a network, and may be of many machines: take a local one, or a server",
+        ));
+    }
     let length = dir.wake(&ClientId::random().to_string()).as_os_str().len();
+    if length > SOCKET_PATH {
+        return Err(refused(format!("its path is {} bytes too long for sockets", length - SOCKET_PATH)));
+    }
+    // A longer write would kill the process.
     let limit = getrlimit(Resource::Fsize).current.filter(|limit| *limit < LONGEST_FILE);
-    Ok(if is_network(&dir.path)? {
-        Some(
-            "it is on a network, and locks on files are for one machine; take a local directory, or a server"
-                .into(),
-        )
-    } else if length > SOCKET_PATH {
-        Some(format!("its path is {} bytes too long for sockets", length - SOCKET_PATH))
-    } else {
-        // A longer write would kill the process.
-        limit.map(|limit| format!("this process may write {limit} bytes to a file, and a long queue needs {LONGEST_FILE} (ulimit -f)"))
-    })
+    let why =
+        |limit| format!("a process may write {limit} bytes (ulimit -f), and a long queue has {LONGEST_FILE}");
+    limit.map_or(Ok(()), |limit| Err(refused(why(limit))))
 }
 
 #[cfg(target_os = "linux")]
-fn is_network(path: &Path) -> io::Result<bool> {
-    let number = format!("{:x}", rustix::fs::statfs(path)?.f_type as u32);
-    Ok(NETWORKS.split(' ').any(|network| network == number))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn is_network(_: &Path) -> io::Result<bool> {
-    Ok(false)
+fn is_network(file_system: u32) -> bool {
+    NETWORKS.split(' ').any(|network| network == format!("{file_system:x}"))
 }
 
 #[cfg(test)]
 mod tests {
+    #[cfg(target_os = "linux")]
     use super::*;
 
     /// By the numbers of `linux/magic.h`. No test can mount a network.
     #[cfg(target_os = "linux")]
     #[test]
     fn file_systems_of_several_machines_are_networks() {
-        let nfs = format!("{:x}", rustix::fs::NFS_SUPER_MAGIC);
-        let [ext4, tmpfs, beegfs, vboxsf] = ["ef53", "1021994", "19830326", "786f4256"];
-        assert_eq!(
-            [&*nfs, ext4, tmpfs, beegfs, vboxsf].map(|it| NETWORKS.split(' ').any(|network| network == it)),
-            [true, false, false, true, true]
-        );
-        assert!(!is_network(Path::new("/proc")).unwrap());
+        let (nfs, beegfs, vboxsf) = (rustix::fs::NFS_SUPER_MAGIC as u32, 0x1983_0326, 0x786f_4256);
+        let (ext4, tmpfs) = (0xef53, 0x0102_1994);
+        assert_eq!([nfs, beegfs, vboxsf, ext4, tmpfs].map(is_network), [true, true, true, false, false]);
     }
 }

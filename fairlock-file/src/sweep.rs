@@ -33,11 +33,8 @@ pub(crate) fn sweep_if_due(files: &LockFiles, every: Duration) {
     let is_due = stamp.as_ref().is_none_or(|(file, found, text)| {
         (text != SWEPT || is_older(found, every)) && file.try_lock().is_ok() // until the end of the sweep
     });
-    if is_due
-        && sweep(files).is_ok()
-        && let Some((file, ..)) = stamp
-    {
-        _ = file.write_all_at(SWEPT, 0);
+    if is_due && sweep(files).is_ok() {
+        _ = stamp.map(|(file, ..)| file.write_all_at(SWEPT, 0));
     }
 }
 

@@ -33,6 +33,7 @@ const REST: Duration = Duration::from_secs(1);
 /// depends on them: a client that is not told finds out at its next heartbeat.
 pub(crate) fn send(dir: &Dir, wake_ups: &[WakeUp]) {
     let of_clients = wake_ups.chunk_by(|one, other| one.owner.client() == other.owner.client());
+    let of_clients = of_clients.filter(|wake_ups| dir::is_client(wake_ups[0].owner.client()));
     for together in of_clients.flat_map(|of_client| of_client.chunks(TOGETHER)) {
         let text: String = together.iter().map(|wake_up| format!("{wake_up}\n")).collect();
         // A client with a full socket has been told to look. Only who has to hear this very message is waited for.
@@ -43,9 +44,6 @@ pub(crate) fn send(dir: &Dir, wake_ups: &[WakeUp]) {
 
 /// By a new socket: what a client does not read fills the buffer of the socket that has sent it.
 fn tell(dir: &Dir, client: &str, text: &str, patience: Option<Duration>) -> io::Result<usize> {
-    if !dir::is_client(client) {
-        return Ok(0);
-    }
     let (_, to, _open) = dir::itself(&dir.wake(client))?; // and no socket to which a link leads
     let socket = UnixDatagram::unbound()?;
     match patience {

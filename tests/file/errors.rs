@@ -47,10 +47,10 @@ fn a_lock_of_another_user_is_denied_in_words() {
     fs::set_permissions(locks.dir(), Permissions::from_mode(0o700)).unwrap();
     if is_root() {
         let said = says(&locks, &others);
-        assert!(
-            said.contains("can't make the files of a client") && said.contains("Permission denied"),
-            "{said}"
-        );
+        for what in ["can't make the files of a client", "Permission denied", "mode 700", "-m 3770 -g GROUP"]
+        {
+            assert!(said.contains(what), "{what}: {said}");
+        }
     }
 }
 

@@ -124,7 +124,7 @@ fn a_path_that_can_be_no_directory_is_refused_as_such() {
     for path in [place.0.clone(), place.0.join("x")] {
         let error = FileBackend::open(path).unwrap_err();
         assert!(error.kind() == BackendErrorKind::InvalidConfig, "{error}");
-        assert!(error.message().contains("can't make the directory"), "{error}");
+        assert!(error.message().contains("can't be a directory of locks"), "{error}");
     }
     fs::remove_file(&place.0).unwrap();
 }

@@ -345,7 +345,7 @@ fn a_list_names_the_lock_of_a_later_layout() {
 }
 
 #[test]
-fn the_doctor_finds_a_directory_that_everybody_may_write() {
+fn the_doctor_finds_a_directory_that_its_users_do_not_share() {
     let place = Place::new();
     let backend = place.open();
     let verdicts = || {
@@ -354,8 +354,12 @@ fn the_doctor_finds_a_directory_that_everybody_may_write() {
     };
     let good = ["directory Good", "trial Good"];
     assert_eq!(verdicts(), good);
-    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
-    fs::set_permissions(&place.0, everybody).unwrap();
-    assert_eq!(verdicts()[0], "directory Note");
+    // Without setgid a lock is of the group of its first user.
+    for (mode, verdict) in
+        [(0o700, "Good"), (0o1770, "Note"), (0o1777, "Note"), (0o3770, "Good"), (0o3777, "Note")]
+    {
+        fs::set_permissions(&place.0, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        assert_eq!(verdicts()[0], format!("directory {verdict}"), "{mode:o}");
+    }
     assert!(place.files("lock").is_empty(), "the trial's file is removed");
 }
