@@ -58,6 +58,10 @@ pub mod promises {}
 pub mod postgres {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/file.md")]
+pub mod file {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
 #[doc = include_str!("../docs/pictures/for-rustdoc.md")]
 #[doc = include_str!("../docs/durable.md")]
 pub mod durable {}
