@@ -44,8 +44,8 @@ impl FileBackend {
     /// Opens the directory, and makes it if needed: for this user and the directory's group.
     ///
     /// # Errors
-    /// `InvalidConfig` for a directory of a network, and for a path that leaves no room for the name of a socket (60 bytes always
-    /// do); `Denied`, `Refused` or `Unavailable` if the directory can't be made.
+    /// `InvalidConfig` for a directory of a network, for a link, for a directory that others can rename, for a path that leaves no room for
+    /// the name of a socket (60 bytes always do), and in a process with another clock or a short limit of a file's size; `Denied`, `Refused` or `Unavailable` if the directory can't be made.
     pub fn open(dir: impl Into<PathBuf>) -> Result<FileBackend, BackendError> {
         FileBackend::open_on(dir, Machine::of_boot(machine::boot()?))
     }

@@ -48,7 +48,7 @@ impl Dir {
         match fs::symlink_metadata(&self.path) {
             Ok(found) if error.kind() == ErrorKind::PermissionDenied => {
                 let (path, whose) = (self.path.display(), whose(&found));
-                let cure = format!("`install -d -m 3770 -g GROUP {path}` is for several users");
+                let cure = format!("several users need `install -d -m 3770 -g GROUP {path}`");
                 io::Error::new(error.kind(), format!("{error}: the directory {path} is {whose}; {cure}"))
             }
             _ => error,

@@ -31,7 +31,7 @@ impl FileBackend {
             // The file of a lock gets the own group of who uses it first.
             _ => {
                 let cure = format!("`chmod 3770 {}` lets those of its group", dir.path.display());
-                (Verdict::Note, format!("{whose}: its users may not take the locks of each other; {cure}"))
+                (Verdict::Note, format!("{whose}: not all of its users may take each lock; {cure}"))
             }
         };
         let (lock, mut times) = (probe(), Vec::new());
