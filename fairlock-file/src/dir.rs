@@ -3,7 +3,6 @@
 use std::fmt::Write;
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -116,7 +115,7 @@ pub(crate) fn share(socket: &Path) -> io::Result<()> {
 pub(crate) fn itself(path: &Path) -> io::Result<(Metadata, PathBuf, File)> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW;
     let file = File::options().read(true).custom_flags(flags.bits() as i32).open(path)?;
-    Ok((file.metadata()?, format!("/proc/self/fd/{}", file.as_raw_fd()).into(), file))
+    Ok((file.metadata()?, format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file)).into(), file))
 }
 
 /// Other systems have no such paths: there `set_mode` follows no link.

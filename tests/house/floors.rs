@@ -33,7 +33,7 @@ const HOUSE: [(&str, &str); 8] = [
     ("fairlock-rules", "lock_entry queue interest context wrong wake_up bytes pattern"),
     (
         "fairlock-file",
-        "doctor locks backend wake_ups watch sweep lock_files state slots presence dir machine failure",
+        "doctor locks backend wake_ups watch sweep lock_files state slots presence open_dir dir machine failure",
     ),
     ("fairlock-memory", "backend faults shared plans store wake_ups"),
     (
