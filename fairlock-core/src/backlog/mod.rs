@@ -28,7 +28,7 @@ pub(crate) struct Backlog {
 struct Lists {
     /// Cleanups without an attempt.
     fresh: VecDeque<PendingCleanup>,
-    /// Cleanups with an unanswered attempt.
+    /// Cleanups whose last attempt was not answered, or was refused.
     tried: VecDeque<PendingCleanup>,
     /// Withdrawals for later, when an attempt can no longer begin anything: by that time and the request's number.
     late: BTreeMap<(Instant, u64), Arc<Claim>>,
@@ -50,11 +50,14 @@ pub(crate) struct PendingCleanup {
     pub(crate) tried: bool,
     /// An earlier attempt may have been carried out, even if a panic has hidden its answer.
     pub(crate) again: bool,
+    /// The last attempt was refused, which is no outage. It is repeated all the same: nobody else ends what it is about, and what
+    /// the server refuses now it may do in a moment.
+    pub(crate) is_refused: bool,
 }
 
 impl PendingCleanup {
     fn new(claim: Arc<Claim>, cleanup: Cleanup, since: Instant) -> PendingCleanup {
-        PendingCleanup { claim, cleanup, since, tried: false, again: false }
+        PendingCleanup { claim, cleanup, since, tried: false, again: false, is_refused: false }
     }
 
     /// From then on lease and place are over at the server, even if a late attempt began them at its very end.
@@ -120,9 +123,9 @@ impl Backlog {
         fresh.is_empty() && tried.is_empty() && late.is_empty()
     }
 
-    /// Whether a cleanup with an unanswered attempt is left.
-    pub(crate) fn has_failed(&self) -> bool {
-        !self.lists.lock().tried.is_empty()
+    /// Whether a cleanup without an answer is left.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.lists.lock().tried.iter().any(|pending| !pending.is_refused)
     }
 
     /// Takes the cleanup of this claim, unless another thread has taken it, or makes a call that has to end first: the claim's signal
@@ -252,7 +255,7 @@ mod tests {
             assert!(!hears(&claim, || backlog.tell_callers()), "it is in hand");
             taken.todo[0].tried = tried;
             assert!(hears(&claim, || drop(taken)), "it is back");
-            assert_eq!((backlog.len(), backlog.has_failed()), (1, tried));
+            assert_eq!((backlog.len(), backlog.is_unanswered()), (1, tried));
             assert!(hears(&claim, || backlog.tell_callers()));
         }
     }

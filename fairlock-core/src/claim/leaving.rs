@@ -160,11 +160,6 @@ impl Claim {
         }
     }
 
-    /// Whether, after this error, it is useless to tell the server of the claim's end once more.
-    pub(crate) fn needs_no_repeat(&self, error: &BackendError) -> bool {
-        self.was_refused() || !error.kind().is_transient()
-    }
-
     /// A release has found no hold: the cause, if the hold was lost. The hold was certain when it was given up. So if its lease
     /// still lasts, somebody has taken the hold; if not, the hold may have ended while the release was under way. With
     /// `is_repeat` an earlier, unanswered attempt may have released the hold.

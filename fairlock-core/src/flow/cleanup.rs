@@ -21,21 +21,23 @@ pub(crate) const STEP_LIMIT: Duration = Duration::from_millis(100);
 /// A thread's run through some cleanups, and what is done once for all of them at its end.
 pub(crate) struct CleanupRun<'a> {
     parts: Parts<'a>,
-    /// The last cleanup that was not answered.
-    failed: Option<BackendError>,
-    /// Whether a cleanup was answered.
+    /// Whether a cleanup goes back, and whether one of these had no answer.
+    has_failed: bool,
+    is_unanswered: bool,
+    /// Whether a cleanup was carried out.
     is_heard: bool,
-    /// How many cleanups are given up, and the first of them.
-    abandoned: usize,
-    first_abandoned: Option<First>,
+    /// How many cleanups were refused for the first time, and the first of them.
+    refused: usize,
+    first_refused: Option<First>,
     /// One departed request of each lock.
     left: HashMap<LockName, Arc<Claim>>,
 }
 
 impl<'a> CleanupRun<'a> {
     pub(crate) fn new(parts: Parts<'a>) -> CleanupRun<'a> {
-        let (abandoned, first_abandoned, left) = (0, None, HashMap::new());
-        CleanupRun { parts, failed: None, is_heard: false, abandoned, first_abandoned, left }
+        let (has_failed, is_unanswered, is_heard) = (false, false, false);
+        let (refused, first_refused, left) = (0, None, HashMap::new());
+        CleanupRun { parts, has_failed, is_unanswered, is_heard, refused, first_refused, left }
     }
 
     /// Sends the cleanup of this claim on the calling thread, which waits for the claim's end: the watchdog may be held up by the
@@ -64,10 +66,8 @@ impl<'a> CleanupRun<'a> {
             before();
             self.attempt(taken);
         }
-        if let Some(error) = self.failed.take() {
-            for pending in self.parts.backlog.take_over(self.parts.config.now()) {
-                self.abandon(pending, &error);
-            }
+        if self.has_failed {
+            self.abandon_what_is_over();
         }
         earlier(self.end(), self.parts.backlog.due_at())
     }
@@ -105,12 +105,25 @@ impl<'a> CleanupRun<'a> {
                         taken.back.push(pending);
                     }
                 }
-                Err(error) if !pending.claim.needs_no_repeat(&error) => {
+                // As the request was, which has left nothing.
+                Err(_) if pending.claim.was_refused() => {
+                    self.parts.ledger.retire(&pending.claim);
+                    taken.todo.pop_front();
+                }
+                Err(error) => {
+                    let is_refused = !error.kind().is_transient();
+                    if is_refused && !std::mem::replace(&mut pending.is_refused, is_refused) {
+                        self.refused += 1;
+                        self.first_refused.get_or_insert_with(|| First {
+                            lock: pending.claim.lock.name.clone(),
+                            cleanup: pending.cleanup,
+                            error: error.clone(),
+                        });
+                    }
                     self.parts.ledger.cleanup_failed(pending, &error);
                     errors.push((Arc::clone(&pending.claim), error));
                     taken.back.extend(taken.todo.pop_front());
                 }
-                Err(error) => self.abandon(taken.todo.pop_front(), &error),
             }
         }
         if is_answered {
@@ -118,14 +131,14 @@ impl<'a> CleanupRun<'a> {
             self.parts.outage.heard();
         }
         if !errors.is_empty() {
-            self.unanswered(taken, errors, is_answered);
+            self.failed(taken, errors, is_answered);
         } else if is_answered && is_retry {
             self.parts.backlog.retries.answered();
         }
     }
 
     /// All cleanups that were tried wait for a pause.
-    fn unanswered(
+    fn failed(
         &mut self,
         taken: CleanupBatch<'_>,
         errors: Vec<(Arc<Claim>, BackendError)>,
@@ -141,8 +154,9 @@ impl<'a> CleanupRun<'a> {
         if after == AfterFailure::PausesBegin {
             self.parts.backlog.tell_callers();
         }
-        if let Some((claim, error)) = errors.into_iter().next() {
-            self.failed = Some(error.clone());
+        self.has_failed = true;
+        if let Some((claim, error)) = errors.into_iter().find(|(_, error)| error.kind().is_transient()) {
+            self.is_unanswered = true;
             let failed = (claim.lock.name.clone(), error);
             self.parts.outage.heard_nothing(
                 &self.parts.ledger.registry,
@@ -216,42 +230,36 @@ impl<'a> CleanupRun<'a> {
 
     /// Whether the server has answered nothing.
     pub(crate) fn is_silent(&self) -> bool {
-        self.failed.is_some() && !self.is_heard
+        self.is_unanswered && !self.is_heard
     }
 
-    fn abandon(&mut self, pending: impl Into<Option<PendingCleanup>>, error: &BackendError) {
-        let Some(pending) = pending.into() else { return };
-        if error.kind().is_transient() {
-            pending.claim.take_late_until(); // its time has passed, and with it all that an attempt may have begun
+    /// Abandons the cleanups whose time has passed, and with it all that an attempt may have begun.
+    fn abandon_what_is_over(&self) {
+        let over = self.parts.backlog.take_over(self.parts.config.now());
+        let last_error = |claim: &Claim| claim.leaving().and_then(|(_, error)| error);
+        if let Some(PendingCleanup { claim, cleanup, .. }) = over.front()
+            && let Some(error) = last_error(claim)
+        {
+            // An outage, and what is refused, have their own lines.
+            let (lock, count) = (&claim.lock.name, over.len());
+            log_line!(debug, "fairlock::release",
+                event = "given up", lock = lock.as_str(), task:? = cleanup, count = count, error:% = error;
+                "{count} releases or withdrawals given up; the first is {cleanup:?} for lock {lock}: {error}"
+            );
         }
-        pending.claim.abandon_end(Failure::Backend(error.clone()));
-        self.parts.ledger.retire(&pending.claim);
-        // As the request was refused, which has left nothing.
-        if pending.claim.was_refused() {
-            return;
+        for PendingCleanup { claim, .. } in over {
+            claim.take_late_until();
+            if let Some(error) = last_error(&claim) {
+                claim.abandon_end(Failure::Backend(error));
+            }
+            self.parts.ledger.retire(&claim);
         }
-        self.abandoned += 1;
-        self.first_abandoned.get_or_insert_with(|| First {
-            lock: pending.claim.lock.name.clone(),
-            cleanup: pending.cleanup,
-            error: error.clone(),
-        });
     }
 
     /// Passes wake-ups on, one for each lock: the search for a waiter walks over those that leave as well. Logs one line, however
-    /// many cleanups were given up. Returns when that line is due, if that is later.
+    /// many cleanups were refused. Returns when that line is due, if that is later.
     pub(crate) fn end(&mut self) -> Option<Instant> {
         self.left.values().for_each(|claim| self.parts.ledger.pass_wake_up_on(claim));
-        let (first, count) = (self.first_abandoned.take()?, self.abandoned);
-        if !first.error.kind().is_transient() {
-            return self.parts.outage.given_up.tell(count, first, self.parts.config.now());
-        }
-        let First { lock, cleanup, error } = first;
-        // The outage has its own lines; and what the server was not told of is over there by now.
-        log_line!(debug, "fairlock::release",
-            event = "given up", lock = lock.as_str(), task:? = cleanup, count = count, error:% = error;
-            "{count} releases or withdrawals given up; the first is {cleanup:?} for lock {lock}: {error}"
-        );
-        None
+        self.parts.outage.refused.tell(self.refused, self.first_refused.take()?, self.parts.config.now())
     }
 }

@@ -1,7 +1,7 @@
 //! What a client does while the server does not answer: it pauses before it repeats, and `lines.rs` says so in the log.
 
-mod given_up;
 mod lines;
+mod refused;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,9 +19,9 @@ use crate::logging::LineLimit;
 use crate::registry::Registry;
 use crate::time::Signal;
 
-pub(crate) use given_up::First;
-use given_up::GivenUp;
 use lines::{Concerned, Lines};
+pub(crate) use refused::First;
+use refused::Refused;
 
 pub(crate) struct Outage {
     config: Arc<Config>,
@@ -33,7 +33,7 @@ pub(crate) struct Outage {
     /// The pause of asks for requests without a waiting caller.
     pub(crate) asks: Retries,
     lines: Mutex<Lines>,
-    pub(crate) given_up: GivenUp,
+    pub(crate) refused: Refused,
     /// The lines about places that the server has lost.
     pub(crate) places_gone: LineLimit,
 }
@@ -47,7 +47,7 @@ impl Outage {
             renewals: Retries::default(),
             asks: Retries::default(),
             lines: Mutex::default(),
-            given_up: GivenUp::default(),
+            refused: Refused::default(),
             places_gone: LineLimit::new(),
         }
     }
@@ -85,7 +85,7 @@ impl Outage {
         if self.silent.load(Ordering::Acquire) || !self.lasts() {
             return;
         }
-        if registry.has(|claim| claim.is_concerned(None).is_some()) || backlog.has_failed() {
+        if registry.has(|claim| claim.is_concerned(None).is_some()) || backlog.is_unanswered() {
             return;
         }
         self.renewals.answered();

@@ -162,7 +162,7 @@ impl Drop for Shared {
         self.timers.tell_to_end();
         self.ledger.unlogged.log(|| false);
         if self.config.stop.is_stopped() {
-            return self.outage.given_up.tell_at_the_end();
+            return self.outage.refused.tell_at_the_end();
         }
         // The place of a request that was the last handle, for example. Within 100 ms one attempt begins for each cleanup, and a
         // second one if the first fails at once, as on an idle connection that was closed. A cleanup that has failed before does not
@@ -170,7 +170,7 @@ impl Drop for Shared {
         self.backlog.make_late_ones_due();
         self.backlog.retries.answered();
         self.cleanup_run().do_due(|| ());
-        self.outage.given_up.tell_at_the_end();
+        self.outage.refused.tell_at_the_end();
         let mut leaked = self.ledger.registry.all();
         leaked.retain(|claim| claim.leaked() > 0);
         if let Some(first) = leaked.first() {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::backend::{Answer, Backend, BackendError, Withdrawn, only, or_missing};
 use crate::backlog::Cleanup;
 use crate::backoff;
-use crate::claim::{Claim, Failure};
+use crate::claim::Claim;
 use crate::config::MOST_AT_ONCE;
 use crate::ids::{FencingToken, LockName};
 use crate::logging::log_line;
@@ -172,8 +172,14 @@ impl Settling {
             [Item { cleanup: Cleanup::Release, .. }] => vec![self.release(&items[0])],
             _ => self.withdraw(&mut items, until),
         };
+        let told: Vec<_> = or_missing(told).take(items.len()).collect();
+        for (item, told) in items.iter().zip(&told) {
+            if let Err(error) = told {
+                item.claim.leaving_failed(error.clone()); // without the mutex: a waker may run
+            }
+        }
         let mut state = self.state.lock();
-        for (mut item, told) in items.into_iter().zip(or_missing(told)) {
+        for (mut item, told) in items.into_iter().zip(told) {
             state.in_hand -= 1;
             match told {
                 // As the request was, which has left nothing.
@@ -189,20 +195,12 @@ impl Settling {
                     }
                 }
                 Err(error) => {
-                    let is_hopeless = !error.kind().is_transient();
-                    if is_hopeless {
-                        item.claim.abandon_end(Failure::Backend(error.clone()));
-                    }
                     if let Some((_, said)) = state.open.get_mut(&item.number) {
                         *said = Some(error);
                     }
-                    if is_hopeless {
-                        state.done.push(item.claim);
-                    } else {
-                        item.failures += 1;
-                        let at = self.clock.now() + backoff::pause(item.failures);
-                        state.queue.insert((at, item.number), item);
-                    }
+                    item.failures += 1;
+                    let at = self.clock.now() + backoff::pause(item.failures);
+                    state.queue.insert((at, item.number), item);
                 }
             }
         }

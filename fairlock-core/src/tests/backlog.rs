@@ -103,12 +103,32 @@ fn a_withdrawal_is_repeated_until_lease_and_place_are_over() {
     assert!(said[0].0 == Level::Debug && said[0].1.starts_with(text), "the outage has its lines: {said:?}");
 }
 
+/// A right is missing for a second, as between the two steps of a change. A refusal is no outage.
 #[test]
-fn a_withdrawal_that_is_refused_is_given_up_with_a_warning() {
-    let s = threads().acquire().says(rank(0)).by("backlog:refused").requests().withdraw().says(DENIED);
-    s.by("backlog:refused").drops().pass(60 * S).called(WITHDRAW, 1).waiting(&[]).backlog(0);
-    let said = lines_about("given up; the first is Withdraw for lock `backlog:refused`: planned: denied");
+fn what_is_refused_is_repeated_until_it_is_carried_out() {
+    let s = threads().acquire().says(rank(0)).by("backlog:refused").requests().a().locks().b().locks();
+    let s = s.by("backlog:refused").is_denied().a().is_denied().by("backlog:refused").drops().a().drops();
+    s.b()
+        .is_denied()
+        .unlocks()
+        .fails(Denied)
+        .after(ms(0))
+        .pass(S)
+        .backlog(3)
+        .stats(|s| s.outage.is_some().into(), 0);
+    s.by("backlog:refused").is_back().a().is_back().b().is_back().pass(S).backlog(0).forget_asked();
+    s.a().locks().gets(1003).b().locks().gets(1004);
+    let said = lines_about(
+        "refused, and repeated; the first is Withdraw for lock `backlog:refused`: planned: denied",
+    );
     assert!(matches!(&said[..], [(Level::Warn, _)]), "{said:?}");
+}
+
+/// It is repeated each second at most, until lease and place are over at the server.
+#[test]
+fn what_is_refused_for_good_is_repeated_until_it_is_over() {
+    let s = tasks().a().locks().a().is_denied().drops().pass(34 * S).called(RELEASE, 30..=140).backlog(1);
+    s.pass(2 * S).backlog(0).claims(0).forget_asked().pass(60 * S).asked_nothing();
 }
 
 /// A withdrawal that is refused as its request was is not worth a line. The caller has heard of it, and nothing is left at the
@@ -118,19 +138,21 @@ fn a_withdrawal_refused_as_its_request_writes_no_line() {
     let s = threads().acquire().says(error(BackendErrorKind::Mismatch));
     s.withdraw().says(error(BackendErrorKind::Mismatch)).by("backlog:mismatch").locks().fails(Mismatch);
     s.called(WITHDRAW, 1);
-    assert!(lines_about("given up; the first is Withdraw for lock `backlog:mismatch`").is_empty());
+    assert!(
+        lines_about("refused, and repeated; the first is Withdraw for lock `backlog:mismatch`").is_empty()
+    );
 }
 
 /// The first withdrawal is under way when the others come.
 #[test]
-fn cleanups_that_are_given_up_together_are_one_line() {
+fn cleanups_that_are_refused_together_are_one_line() {
     let s = threads().acquire().says([rank(0), rank(1), rank(2)]).by("backlog:together").requests();
     s.b().on("backlog:together").requests().c().on("backlog:together").requests().withdraw().takes(S);
     s.by("backlog:together").drops().withdraw().says([DONE, DENIED.times(2)]).b().drops().c().drops();
     s.pass(2 * S);
     let said = lines_about("for lock `backlog:together`: planned");
     assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].1.contains(": 2 releases or withdrawals given up"), "{said:?}");
+    assert!(said[0].1.contains(": 2 releases or withdrawals refused"), "{said:?}");
 }
 
 /// The last handle goes, so there is no other attempt.

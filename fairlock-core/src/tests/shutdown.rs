@@ -43,9 +43,10 @@ fn a_shutdown_repeats_what_is_not_answered() {
 }
 
 #[test]
-fn a_shutdown_that_is_refused_does_not_try_again() {
-    let s = threads().a().locks().release().says(DENIED).x().shuts_down().fails(UnsettledOf(1)).after(ms(0));
-    s.x().told("planned: denied").called(RELEASE, 1);
+fn a_shutdown_repeats_what_is_refused() {
+    threads().a().locks().release().says(DENIED.times(3)).x().shuts_down().done().called(RELEASE, 4);
+    let s = threads().a().locks().is_denied().x().shuts_down().fails(UnsettledOf(1)).after(9 * S);
+    s.x().told("planned: denied").called(RELEASE, 10..=30);
 }
 
 /// A newcomer that the store takes no writes of is told at once and leaves nothing to settle. The store refuses the withdrawal as
@@ -143,7 +144,7 @@ fn a_call_refused_for_its_lock_leaves_nothing_to_settle() {
         let s = unwatched().acquire().says(error(says)).withdraw().says(error(says)).a().tries().fails(kind);
         s.x().shuts_down().done().after(ms(0));
         let s = unwatched().acquire().says([DOWN, error(says)]).withdraw().says(error(says));
-        s.a().tries().fails(kind).x().shuts_down().fails(UnsettledOf(1)).after(ms(0));
+        s.a().tries().fails(kind).x().shuts_down().done().called(WITHDRAW, 2);
     }
 }
 

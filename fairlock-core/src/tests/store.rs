@@ -54,6 +54,7 @@ pub(super) struct Plans {
     delays_about: HashMap<String, Duration>,
     down: HashSet<Op>,
     cut: HashSet<String>,
+    denied: HashSet<String>,
     panics: HashMap<Op, u32>,
     tokens: u64,
     /// Under which requests holds were to be kept.
@@ -158,8 +159,15 @@ impl Store {
         self.plan().cut.insert(lock.to_owned());
     }
 
+    /// All calls about this lock are refused: a right is missing.
+    pub(super) fn deny(&self, lock: &str) {
+        self.plan().denied.insert(lock.to_owned());
+    }
+
     pub(super) fn restore(&self, lock: &str) {
-        self.plan().cut.remove(lock);
+        let plans = &mut *self.plan();
+        plans.cut.remove(lock);
+        plans.denied.remove(lock);
     }
 
     /// The next calls of this kind panic, this many.
@@ -211,7 +219,10 @@ impl Store {
             drop(plans);
             panic!("planned: {op:?} of {lock}");
         }
-        if plans.down.contains(&op) || plans.cut.contains(&lock) { down() } else { Ok(()) }
+        if plans.down.contains(&op) || plans.cut.contains(&lock) {
+            return down();
+        }
+        if plans.denied.contains(&lock) { denied() } else { Ok(()) }
     }
 
     fn next_token(&self) -> FencingToken {

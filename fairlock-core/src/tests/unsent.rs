@@ -73,7 +73,7 @@ fn calls_that_are_denied_write_no_line() {
         }
         s.called(WITHDRAW, withdrawals).pass(200 * S).called(WITHDRAW, withdrawals).log(0, "");
     }
-    assert!(lines_about("given up; the first is Withdraw for lock `unsent:denied`").is_empty());
+    assert!(lines_about("refused, and repeated; the first is Withdraw for lock `unsent:denied`").is_empty());
 }
 
 /// A right is missing that only a release needs. Those that stand in no line yet are in the next one, or in the last.
@@ -84,7 +84,7 @@ fn releases_that_are_denied_are_a_line_a_minute() {
     let many = (0..1000).fold(threads(), |s, _| release(s));
     release(many.pass(61 * S)).pass(S);
     drop(many); // the last one is told at the client's end
-    let said = lines_about(&format!("given up; the first is Release for lock `{lock}`"));
+    let said = lines_about(&format!("refused, and repeated; the first is Release for lock `{lock}`"));
     let counts: Vec<_> = said.iter().filter_map(|(_, line)| line.split_whitespace().nth(1)).collect();
     assert_eq!(counts, ["1", "999", "1"]);
 }

@@ -68,7 +68,7 @@ pub(super) fn round(shared: &Shared) -> Option<Instant> {
     due.sort_by_key(|due| due.hold.is_none());
     let gone = if due.is_empty() { Vec::new() } else { renew(shared, due) };
     let next_cleanup = shared.cleanup_run().do_due(|| watch_ends_meanwhile(timers));
-    let next_line = outage.given_up.tell_rest(shared.now());
+    let next_line = outage.refused.tell_rest(shared.now());
     asks.sort_by_key(|(since, _)| *since);
     ask(shared.parts(), asks.into_iter().map(|(_, claim)| claim), gone);
     let stop_at = shared.now() + STEP_LIMIT;

@@ -340,6 +340,7 @@ impl By {
         takes(self, time: Duration) { self.store.delay_about(&self.name, time) }
         /// No call about the lock of its name is answered.
         is_cut(self) { self.store.cut(&self.name) }
+        is_denied(self) { self.store.deny(&self.name) }
         is_back(self) { self.store.restore(&self.name) }
     }
 }

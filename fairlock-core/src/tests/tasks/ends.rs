@@ -31,12 +31,12 @@ fn an_unlock_that_a_shutdown_could_not_tell_the_server_says_so() {
 #[test]
 fn an_unlock_whose_release_is_refused_at_the_end_says_so() {
     let s = tasks().a().locks().gets(1001).acquire().says(rank(0)).by("blocks").locks();
-    s.withdraw().takes(S).by("blocks").drops().release().says(DENIED).a().unlocks();
-    s.x().shuts_down().fails(UnsettledOf(1)).a().fails(Denied);
+    s.withdraw().takes(S).by("blocks").drops().a().is_denied().unlocks();
+    s.x().shuts_down().a().fails(Denied).x().fails(UnsettledOf(1));
 }
 
 #[test]
-fn a_release_that_is_given_up_says_why() {
+fn a_release_whose_repeat_is_refused_says_why() {
     tasks().a().locks().release().says([DOWN, DENIED]).a().unlocks().fails(Denied);
 }
 

@@ -46,7 +46,7 @@ fn an_unlock_repeated_after_a_panic_was_released() {
 
 #[test]
 fn an_unlock_that_is_refused_says_so_at_once() {
-    tasks().a().locks().release().says(DENIED).a().unlocks().fails(Denied).after(ms(0));
+    tasks().a().locks().a().is_denied().unlocks().fails(Denied).after(ms(0)).is_back().pass(S).backlog(0);
 }
 
 /// An unlock without an answer says so after the outage limit and the release goes on.

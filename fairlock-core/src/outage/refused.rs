@@ -1,4 +1,4 @@
-//! The log of releases and withdrawals that are not tried any more: one line a minute at most, however many are given up. A server that
+//! The log of releases and withdrawals that the server refuses: one line a minute at most, however many there are. A server that
 //! refuses each of them, since a right is missing, would else have a line for each.
 
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::ids::LockName;
 use crate::logging::{LineLimit, log_line};
 
 #[derive(Default)]
-pub(crate) struct GivenUp {
+pub(crate) struct Refused {
     limit: LineLimit,
     /// The first of those that stand in no line yet.
     first: Mutex<Option<First>>,
@@ -23,14 +23,14 @@ pub(crate) struct First {
     pub(crate) error: BackendError,
 }
 
-impl GivenUp {
-    /// So many more cleanups were given up. Writes the line, if it is due. Returns when the line is due, if that is later.
+impl Refused {
+    /// So many more cleanups were refused. Writes the line, if it is due. Returns when the line is due, if that is later.
     pub(crate) fn tell(&self, count: usize, first: First, now: Instant) -> Option<Instant> {
         self.write(Some(first), || self.limit.count(count as u64, now));
         self.limit.due_at()
     }
 
-    /// Writes the line about all that was given up since the last line, if it is due. Returns when the line is due, if that is later.
+    /// Writes the line about all that was refused since the last line, if it is due. Returns when the line is due, if that is later.
     pub(crate) fn tell_rest(&self, now: Instant) -> Option<Instant> {
         if self.limit.due_at().is_some_and(|at| at <= now) {
             self.write(None, || self.limit.count(0, now));
@@ -51,8 +51,8 @@ impl GivenUp {
         drop(first);
         let Some((count, First { lock, cleanup, error })) = told else { return };
         log_line!(warn, "fairlock::release",
-            event = "given up", lock = lock.as_str(), task:? = cleanup, count = count, error:% = error;
-            "{count} releases or withdrawals given up; the first is {cleanup:?} for lock {lock}: {error}"
+            event = "refused", lock = lock.as_str(), task:? = cleanup, count = count, error:% = error;
+            "{count} releases or withdrawals refused, and repeated; the first is {cleanup:?} for lock {lock}: {error}"
         );
     }
 }
