@@ -8,14 +8,14 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::backend::{Backend, Subscription};
-use crate::backlog::{Backlog, FirstAttempts};
+use crate::backlog::{Backlog, Calls, FirstAttempts};
 use crate::config::Config;
 use crate::flow::{CleanupRun, Parts};
 use crate::ids::ClientId;
 use crate::ledger::Ledger;
 use crate::outage::Outage;
 use crate::stats::Counters;
-use crate::timers::{Body, Timers};
+use crate::timers::{Bodies, Body, Timers};
 
 /// Handles, guards and requests own one together; threads only keep a `Weak`.
 pub(crate) struct Shared {
@@ -26,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) timers: Arc<Timers>,
     pub(crate) backlog: Arc<Backlog>,
     pub(crate) first_attempts: FirstAttempts<Shared>,
+    pub(crate) calls: Calls,
     pub(crate) outage: Outage,
     pub(crate) subscription: Mutex<Option<Subscription>>,
 }
@@ -36,6 +37,8 @@ pub(crate) struct Threads {
     pub(crate) expiry: fn(&Weak<Shared>),
     /// With the thread's number.
     pub(crate) tasks: fn(&Weak<Shared>, usize),
+    pub(crate) calls: fn(&Weak<Shared>, usize),
+    pub(crate) waker: fn(&Weak<Shared>),
     pub(crate) slow: fn(&Weak<Shared>),
 }
 
@@ -54,12 +57,19 @@ impl Shared {
                 let client = Weak::clone(client);
                 Arc::new(move || body(&client))
             };
-            let tasks = std::array::from_fn(|number| -> Body {
-                let (client, tasks) = (Weak::clone(client), threads.tasks);
-                Arc::new(move || tasks(&client, number))
-            });
-            let (dog, expiry, slow) = (body(threads.dog), body(threads.expiry), body(threads.slow));
-            let timers = Arc::new(Timers::new(&config.clock, dog, expiry, tasks, slow));
+            let numbered = |body: fn(&Weak<Shared>, usize), number: usize| -> Body {
+                let client = Weak::clone(client);
+                Arc::new(move || body(&client, number))
+            };
+            let bodies = Bodies {
+                dog: body(threads.dog),
+                expiry: body(threads.expiry),
+                tasks: std::array::from_fn(|number| numbered(threads.tasks, number)),
+                calls: std::array::from_fn(|number| numbered(threads.calls, number)),
+                waker: body(threads.waker),
+                slow: body(threads.slow),
+            };
+            let timers = Arc::new(Timers::new(&config.clock, bodies));
             Shared {
                 id,
                 ledger: Ledger::new(&config, &backend, &timers, &backlog, counters),
@@ -69,6 +79,7 @@ impl Shared {
                 timers,
                 backlog,
                 first_attempts: FirstAttempts::default(),
+                calls: Calls::default(),
                 subscription: Mutex::new(None),
             }
         })

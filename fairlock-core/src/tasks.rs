@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use crate::backlog::{Batch, Cleanup, FirstAttempt, Next};
+use crate::backend::Answer;
+use crate::backlog::{Batch, Call, Cleanup, FirstAttempt, Next};
 use crate::claim::{AfterGivingUp, Claim, Failure, Unlocked};
 use crate::config::Config;
 use crate::error::{Error, LostCause, Result};
@@ -99,7 +100,10 @@ pub(crate) fn leave(shared: &Arc<Shared>, claim: &Arc<Claim>, outcome: &str) {
             attempt_first(shared, claim, FirstAttempt::CleanUp(Cleanup::Withdraw));
             shared.ledger.recheck_by(claim, claim.take_recheck());
         }
-        Some(AfterGivingUp::Nothing | AfterGivingUp::OthersWait) => shared.ledger.retire(claim),
+        Some(AfterGivingUp::Nothing | AfterGivingUp::OthersWait) => {
+            shared.ledger.retire(claim);
+            shared.first_attempts.left(claim);
+        }
         // A loss was logged, and a claim that has failed holds nothing.
         None => _ = unlock(shared, claim, FirstAttempt::CleanUp(Cleanup::Release)),
     }
@@ -204,6 +208,30 @@ pub(crate) fn run_first_attempts(shared: &Shared, number: usize) -> Option<Insta
         }
     }
     None
+}
+
+/// One look of a thread for other calls of tasks.
+pub(crate) fn make_calls(shared: &Shared, number: usize) -> Option<Instant> {
+    while !shared.timers.is_told_to_end()
+        && let Some(call) = shared.calls.next(number)
+    {
+        call();
+    }
+    None
+}
+
+/// Has a thread make a call. If the client ends, the shutdown makes it; or, once the shutdown may not look any more, this thread: all holds
+/// are lost then, and no call asks the server.
+///
+/// # Errors
+/// `Unavailable`: the system has no thread to give.
+pub(crate) fn call_elsewhere(shared: &Shared, call: Call) -> Answer<()> {
+    shared.timers.start_calls()?;
+    shared.calls.add(call, &shared.timers, shared.now());
+    if shared.timers.is_told_to_end() {
+        shared.calls.take_all().into_iter().for_each(|call| call());
+    }
+    Ok(())
 }
 
 /// Returns whether the server is silent. All first attempts are in hand before the first call, which may panic.

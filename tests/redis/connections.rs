@@ -243,7 +243,12 @@ fn calls_after_a_password_was_rotated_write_no_line_each() {
     client.shutdown().unwrap();
     // The first call's attempt may have been sent, on a connection that was open.
     let said = log_lines("");
-    assert!(said.len() < 5 && log_lines("refused, and repeated").len() <= 1, "{} lines: {:?}", said.len(), said.first());
+    assert!(
+        said.len() < 5 && log_lines("refused, and repeated").len() <= 1,
+        "{} lines: {:?}",
+        said.len(),
+        said.first()
+    );
     let scripts = scripts(&server);
     assert!(scripts < 20, "{scripts} scripts");
 }

@@ -87,6 +87,8 @@ enum Thread {
 struct OfLock {
     /// Each with the number of the last cleanup before it.
     asks: VecDeque<(u64, Arc<Claim>)>,
+    /// Of how many of them the tasks have left.
+    gone: usize,
     /// Cleanups that asks wait for, left or in hand.
     cleanups: Vec<(u64, RequestId)>,
     /// The requests that a thread asks for.
@@ -237,6 +239,9 @@ impl<Client> FirstAttempts<Client> {
                     of_lock.asked.push(claim.request);
                     next.asks.push_back(claim);
                 }
+                if of_lock.asked.is_empty() {
+                    inner.look_at(&name); // all have left
+                }
             }
             inner.threads[thread] = Thread::Asks;
         } else {
@@ -245,6 +250,10 @@ impl<Client> FirstAttempts<Client> {
             next.withdrawals = first(&mut inner.withdrawals);
             inner.threads[thread] = Thread::Tells;
         }
+        if next.len() == 0 {
+            inner.threads[thread] = Thread::Idle;
+            return Next::Sleep;
+        }
         inner.left -= next.len();
         if inner.left == 0 {
             inner.client = None;
@@ -252,6 +261,26 @@ impl<Client> FirstAttempts<Client> {
         inner.in_hand += 1;
         inner.taken_at = now;
         Next::Make(next, inner.wake())
+    }
+
+    /// The task of an ask that no thread has taken has left. Once such asks are more than half of a lock's, they leave the list: while the
+    /// server is silent, a task may ask and leave a million times.
+    pub(crate) fn left(&self, claim: &Claim) {
+        let mut inner = self.0.lock();
+        let Some(of_lock) = inner.locks.get_mut(&claim.lock.name) else { return };
+        of_lock.gone += 1;
+        if 2 * of_lock.gone <= of_lock.asks.len() {
+            return;
+        }
+        let asks = std::mem::take(&mut of_lock.asks).into_iter();
+        let (asks, gone): (VecDeque<_>, VecDeque<_>) = asks.partition(|(_, claim)| claim.is_waiting());
+        (of_lock.asks, of_lock.gone) = (asks, 0);
+        inner.left -= gone.len();
+        if inner.left == 0 {
+            inner.client = None; // the caller owns the client, too
+        }
+        drop(inner);
+        drop(gone); // without the mutex: the end of a span is the program's code
     }
 
     /// Puts off a cleanup that this thread has in hand, if another thread asks for the same request just now.

@@ -1,6 +1,8 @@
 //! The calls that callers leave to other threads: cleanups, which are releases and withdrawals, to the watchdog, and the first
-//! attempts of tasks to the threads for tasks (`first_attempts.rs`). `flow/cleanup.rs` sends the cleanups.
+//! attempts of tasks and their other calls to the threads for tasks (`first_attempts.rs`, `calls.rs`). `flow/cleanup.rs` sends the
+//! cleanups.
 
+mod calls;
 mod first_attempts;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,6 +15,7 @@ use crate::backoff::Retries;
 use crate::claim::Claim;
 use crate::config::MOST_AT_ONCE;
 
+pub(crate) use calls::{Call, Calls};
 pub(crate) use first_attempts::{Batch, FirstAttempt, FirstAttempts, Next};
 
 /// The cleanups, in the order of their next attempts. A method looks only at the cleanups that it takes, but for methods that are

@@ -42,6 +42,7 @@ fn end(shared: &Shared, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
     // The watchdog begins no other round. A slow server may hold up a round that is under way. The releases do not wait for
     // that round: it renews no lost hold.
     shared.timers.tell_to_end();
+    shared.timers.end_pauses(|_| true);
     let settling = Settling::new(&shared.backend, &shared.config.clock, Arc::clone(shared.timers.signal()));
     failed.iter().for_each(|claim| settling.add(claim, Cleanup::Withdraw, None));
     // A claim that is made from here on is not in this list. Its maker reads `stop` once it is in the registry, and gives it
@@ -79,6 +80,7 @@ fn end(shared: &Shared, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
     if shared.timers.is_gone() {
         shared.timers.join();
     }
+    shared.timers.run_wakers();
     drop(shared.subscription.lock().take());
     shared.ledger.counters.waiting(0); // the watchdog counts no more
     shared.ledger.counters.outage(false);
@@ -112,6 +114,7 @@ fn settle_all(shared: &Shared, settling: &Arc<Settling>, until: Instant) -> Opti
         let Batch { releases, withdrawals, .. } = shared.first_attempts.take_all();
         releases.iter().for_each(|claim| settling.add(claim, Cleanup::Release, claim.token()));
         withdrawals.iter().for_each(|claim| settling.add(claim, Cleanup::Withdraw, None));
+        shared.calls.take_all().into_iter().for_each(|call| call()); // they ask no server now
         settling.work(until);
         for claim in settling.take_done() {
             shared.ledger.retire(&claim);
@@ -160,6 +163,7 @@ impl Drop for Shared {
     /// and not waited for, since this may run on one of them.
     fn drop(&mut self) {
         self.timers.tell_to_end();
+        self.timers.run_wakers();
         self.ledger.unlogged.log(|| false);
         if self.config.stop.is_stopped() {
             return self.outage.refused.tell_at_the_end();

@@ -55,6 +55,14 @@ impl Threads {
         claim
     }
 
+    /// A task asks, and leaves before a thread looks.
+    fn leaves(&mut self, lock: &str) -> Arc<Claim> {
+        let claim = self.wants(lock, FirstAttempt::Ask);
+        claim.retire();
+        self.list.left(&claim);
+        claim
+    }
+
     fn adds(&mut self, claim: &Arc<Claim>, attempt: FirstAttempt) {
         self.called.extend(self.list.add(claim, attempt, Arc::new(())));
     }
@@ -348,4 +356,22 @@ fn no_attempt_is_forgotten_or_overtakes() {
         assert_eq!(asked, left, "seed {seed}");
         assert!(threads.list.is_idle(), "seed {seed}: something is forgotten");
     }
+}
+
+/// A thread has the first ask in hand, and the server is silent. What a task asks and leaves meanwhile, again and again, is not kept.
+#[test]
+fn an_ask_whose_task_has_left_leaves_the_list() {
+    let mut threads = Threads::with_server(ms(1));
+    threads.wants("a", FirstAttempt::Ask);
+    threads.look();
+    let stays = threads.wants("a", FirstAttempt::Ask);
+    let left: Vec<_> = (0..1000).map(|_| threads.leaves("a")).collect();
+    let kept = left.iter().filter(|claim| Arc::strong_count(claim) > 1).count();
+    assert!(kept <= 2, "{kept} are kept");
+    threads.answers(0, ms(1));
+    are(&threads.asks(), &[&stays]);
+    threads.answers(0, ms(1));
+    threads.leaves("b"); // of whose lock no other is left
+    threads.look();
+    assert!(threads.list.is_idle() && threads.list.take_client().is_none());
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 pub use manual::{Attendance, Driver, ManualClock};
 pub(crate) use signal::{MOMENT, Raise, Signal, Woken};
-pub(crate) use task_slot::{TaskSlot, wake_afterwards};
+pub(crate) use task_slot::{TaskSlot, collect_wakers, wake, wake_afterwards};
 
 /// Where time comes from: the system's monotonic clock, or a [`ManualClock`].
 #[derive(Clone, Debug, Default)]

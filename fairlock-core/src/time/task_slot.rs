@@ -79,7 +79,7 @@ impl TaskSlot {
 }
 
 /// A panic goes no further: this thread has other claims to serve.
-fn wake(waker: Waker) {
+pub(crate) fn wake(waker: Waker) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
         if let Some(count) = PANICKED.count(1, Instant::now()) {
             log_line!(error, "fairlock::wake",
@@ -91,9 +91,9 @@ fn wake(waker: Waker) {
     }
 }
 
-/// What a thread is to wake when its outermost [`wake_afterwards`] ends.
+/// What a thread is to wake when its outermost [`wake_afterwards`] or [`collect_wakers`] ends.
 struct Later {
-    /// Whether the thread is inside [`wake_afterwards`].
+    /// Whether the thread is inside one of them.
     is_inside: bool,
     wakers: VecDeque<Waker>,
 }
@@ -108,21 +108,30 @@ thread_local! {
 /// well: a thousand waiters would be polled inside each other's releases. Here the wakers run in turn, at the end of the
 /// outermost call, and on its thread for as long as such tasks wake each other.
 pub(crate) fn wake_afterwards<T>(act: impl FnOnce() -> T) -> T {
-    struct Outermost;
+    collect_wakers(act, |wakers| wakers.into_iter().for_each(wake))
+}
 
-    impl Drop for Outermost {
+/// Runs `act`, and passes the wakers of the tasks that it has decided on when it is over, also by a panic; and then those of the tasks that
+/// these have decided, as long as there are some.
+pub(crate) fn collect_wakers<T>(act: impl FnOnce() -> T, pass_on: impl Fn(VecDeque<Waker>)) -> T {
+    struct Outermost<P: Fn(VecDeque<Waker>)>(P);
+
+    impl<P: Fn(VecDeque<Waker>)> Drop for Outermost<P> {
         fn drop(&mut self) {
-            // The list is not borrowed while a waker runs, which may add to it.
-            while let Some(waker) = LATER.with_borrow_mut(|later| later.wakers.pop_front()) {
-                wake(waker);
+            loop {
+                // The list is not borrowed while a waker runs, which may add to it.
+                let wakers = LATER.with_borrow_mut(|later| std::mem::take(&mut later.wakers));
+                if wakers.is_empty() {
+                    return LATER.with_borrow_mut(|later| later.is_inside = false);
+                }
+                (self.0)(wakers);
             }
-            LATER.with_borrow_mut(|later| later.is_inside = false);
         }
     }
 
     // Where a thread ends there may be no list any more: then wakers run at once.
     let was_inside = LATER.try_with(|later| std::mem::replace(&mut later.borrow_mut().is_inside, true));
-    let _outermost = was_inside.is_ok_and(|was_inside| !was_inside).then(|| Outermost); // not `then_some`: that would drop one
+    let _outermost = was_inside.is_ok_and(|was_inside| !was_inside).then(|| Outermost(pass_on)); // not `then_some`: that would drop one
     act()
 }
 

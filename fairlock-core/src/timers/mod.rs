@@ -2,9 +2,12 @@
 
 mod sleeper;
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -12,10 +15,13 @@ use parking_lot::Mutex;
 pub(crate) use sleeper::{Body, Sleeper};
 
 use crate::backend::{Answer, BackendError, BackendErrorKind};
-use crate::time::{Clock, Signal};
+use crate::time::{Clock, Signal, TaskSlot, collect_wakers, wake};
 
 /// How many threads make the first attempts of tasks, at most: as many as a far server gets connections.
 pub(crate) const TASK_THREADS: usize = 8;
+
+/// How many threads make the other calls of tasks, at most.
+pub(crate) const CALL_THREADS: usize = 8;
 
 pub(crate) struct Timers {
     /// The watchdog itself.
@@ -24,29 +30,49 @@ pub(crate) struct Timers {
     pub(crate) expiry: Sleeper,
     /// Make the first attempts of tasks.
     pub(crate) tasks: [Sleeper; TASK_THREADS],
+    /// Make the other calls of tasks.
+    pub(crate) calls: [Sleeper; CALL_THREADS],
+    /// Runs the wakers of tasks that the first two have to wake: user code must not delay a renewal.
+    pub(crate) waker: Sleeper,
     /// Explains slow waits.
     pub(crate) slow: Sleeper,
     /// How long the watchdog's next round may take, by the last rounds: that round does what comes due by then as well.
     pub(crate) meanwhile: Mutex<Duration>,
+    /// The tasks that pause, and until when.
+    pausing: Mutex<Vec<(Instant, Weak<TaskSlot>)>>,
+    wakers: Mutex<VecDeque<Waker>>,
     ended: AtomicBool,
 }
 
+/// What each thread does.
+pub(crate) struct Bodies {
+    pub(crate) dog: Body,
+    pub(crate) expiry: Body,
+    pub(crate) tasks: [Body; TASK_THREADS],
+    pub(crate) calls: [Body; CALL_THREADS],
+    pub(crate) waker: Body,
+    pub(crate) slow: Body,
+}
+
 impl Timers {
-    pub(crate) fn new(
-        clock: &Clock,
-        dog: Body,
-        expiry: Body,
-        tasks: [Body; TASK_THREADS],
-        slow: Body,
-    ) -> Timers {
+    pub(crate) fn new(clock: &Clock, bodies: Bodies) -> Timers {
+        let Bodies { dog, expiry, tasks, calls, waker, slow } = bodies;
         Timers {
             dog: Sleeper::new("fairlock-dog", clock, dog),
             expiry: Sleeper::new("fairlock-expiry", clock, expiry),
             tasks: tasks.map(|body| Sleeper::new("fairlock-tasks", clock, body)),
+            calls: calls.map(|body| Sleeper::new("fairlock-tasks", clock, body)),
+            waker: Sleeper::new("fairlock-wake", clock, waker),
             slow: Sleeper::new("fairlock-slow", clock, slow),
             meanwhile: Mutex::default(),
+            pausing: Mutex::default(),
+            wakers: Mutex::default(),
             ended: AtomicBool::new(false),
         }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Sleeper> {
+        [&self.dog, &self.expiry, &self.waker, &self.slow].into_iter().chain(&self.tasks).chain(&self.calls)
     }
 
     /// Starts the watchdog with the first request.
@@ -57,12 +83,72 @@ impl Timers {
         self.start(&self.dog).map_err(|error| no_thread("no thread for the watchdog", error))
     }
 
+    /// Sleeps without a thread. The client's end ends it early.
+    pub(crate) async fn pause(&self, until: Instant, clock: &Clock) {
+        let task = Arc::new(TaskSlot::default());
+        if self.start(&self.dog).is_err() {
+            return; // no thread would wake the task
+        }
+        self.pausing.lock().push((until, Arc::downgrade(&task)));
+        self.due_by(Some(until));
+        // First the waker, then the look: the end of the pause after the look wakes the task.
+        poll_fn(|context| {
+            task.register(context.waker());
+            if clock.now() >= until || self.is_told_to_end() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Wakes the tasks whose pause is over. Returns when the next one is.
+    pub(crate) fn end_pauses(&self, is_over: impl Fn(Instant) -> bool) -> Option<Instant> {
+        let (mut over, mut next) = (Vec::new(), None::<Instant>);
+        self.pausing.lock().retain(|(at, task)| {
+            if is_over(*at) {
+                over.extend(task.upgrade());
+                return false;
+            }
+            next = Some(next.map_or(*at, |next| next.min(*at)));
+            task.strong_count() > 0
+        });
+        over.iter().for_each(|task| task.wake()); // without the mutex
+        next
+    }
+
+    /// Runs a look of the watchdog, or of the thread beside it, and leaves the wakers of the tasks that it has decided to another thread:
+    /// a waker that blocks must not delay the next renewal.
+    pub(crate) fn wake_elsewhere<T>(&self, now: Instant, look: impl FnOnce() -> T) -> T {
+        collect_wakers(look, |wakers| {
+            self.wakers.lock().extend(wakers);
+            // Without the thread, or once it may have ended, they run here.
+            match self.start(&self.waker) {
+                Ok(()) if !self.is_told_to_end() => self.waker.due_by(now),
+                _ => self.run_wakers(),
+            }
+        })
+    }
+
+    pub(crate) fn run_wakers(&self) {
+        loop {
+            let waker = self.wakers.lock().pop_front();
+            let Some(waker) = waker else { return };
+            wake(waker);
+        }
+    }
+
     /// Starts the first thread for tasks with the first task. The others are started when there is something to do for them.
     ///
     /// # Errors
     /// `Unavailable` when the system has no thread to give.
     pub(crate) fn start_tasks(&self) -> Answer<()> {
         self.start(&self.tasks[0]).map_err(|error| no_thread("no thread for tasks", error))
+    }
+
+    /// Starts the first thread for other calls of tasks with the first call, in the same way.
+    ///
+    /// # Errors
+    /// `Unavailable` when the system has no thread to give.
+    pub(crate) fn start_calls(&self) -> Answer<()> {
+        self.start(&self.calls[0]).map_err(|error| no_thread("no thread for calls of tasks", error))
     }
 
     /// Starts this thread, unless it runs or all have been told to end. It stays: a thread for each wait for answers would cost more
@@ -103,10 +189,7 @@ impl Timers {
     /// Ends the threads at their next step, without waiting for them.
     pub(crate) fn tell_to_end(&self) {
         self.ended.store(true, Ordering::Release);
-        self.dog.signal().raise();
-        self.expiry.signal().raise();
-        self.tasks.iter().for_each(|thread| thread.signal().raise());
-        self.slow.signal().raise();
+        self.all().for_each(|thread| thread.signal().raise());
     }
 
     pub(crate) fn is_told_to_end(&self) -> bool {
@@ -120,20 +203,16 @@ impl Timers {
 
     /// Whether the threads have ended, or never ran.
     pub(crate) fn is_gone(&self) -> bool {
-        let [dog, expiry, slow] = [&self.dog, &self.expiry, &self.slow].map(Sleeper::is_gone);
-        dog && expiry && slow && self.tasks.iter().all(Sleeper::is_gone)
+        self.all().all(Sleeper::is_gone)
     }
 
     /// Waits for the threads, which are at their very end.
     pub(crate) fn join(&self) {
-        self.dog.join();
-        self.expiry.join();
-        self.tasks.iter().for_each(Sleeper::join);
-        self.slow.join();
+        self.all().for_each(Sleeper::join);
     }
 }
 
-fn no_thread(message: &'static str, error: io::Error) -> BackendError {
+pub(crate) fn no_thread(message: &'static str, error: io::Error) -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, message).with_source(error)
 }
 
@@ -149,8 +228,10 @@ mod tests {
     /// Each thread has this body.
     fn timers(clock: &Clock, body: impl Fn() + Send + Sync + 'static) -> Timers {
         let body: Body = Arc::new(body);
-        let tasks = [(); TASK_THREADS].map(|()| Arc::clone(&body));
-        Timers::new(clock, Arc::clone(&body), Arc::clone(&body), tasks, body)
+        let one = || Arc::clone(&body);
+        let (tasks, calls) = (std::array::from_fn(|_| one()), std::array::from_fn(|_| one()));
+        let bodies = Bodies { dog: one(), expiry: one(), tasks, calls, waker: one(), slow: one() };
+        Timers::new(clock, bodies)
     }
 
     /// Whether this wakes the watchdog.
@@ -186,7 +267,8 @@ mod tests {
 
     #[test]
     fn the_threads_are_gone_when_all_of_them_are() {
-        let threads: [fn(&Timers) -> &Sleeper; 4] = [|t| &t.dog, |t| &t.expiry, |t| &t.tasks[3], |t| &t.slow];
+        let threads: [fn(&Timers) -> &Sleeper; 6] =
+            [|t| &t.dog, |t| &t.expiry, |t| &t.tasks[3], |t| &t.calls[3], |t| &t.waker, |t| &t.slow];
         for thread in threads {
             let (end, ends) = bounded::<()>(0);
             let timers = timers(&Clock::system(), move || _ = ends.recv());

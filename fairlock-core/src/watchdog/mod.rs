@@ -40,17 +40,33 @@ use crate::timers::{Sleeper, Timers};
 /// delay the report of a loss. The second thread sleeps until the first known hold ends. A renewal never delays it: at worst the
 /// thread wakes once and finds nothing to do. A grant wakes the thread only if the new hold ends earlier.
 pub(crate) const THREADS: Threads = Threads {
-    dog: |client| keep(client, |timers| &timers.dog, round::round),
-    expiry: |client| keep(client, |timers| &timers.expiry, report_ended),
+    dog: |client| keep(client, |timers| &timers.dog, |shared| elsewhere(shared, round::round)),
+    expiry: |client| keep(client, |timers| &timers.expiry, |shared| elsewhere(shared, report_ended)),
     tasks: |client, number| {
         let look = move |shared: &Shared| tasks::run_first_attempts(shared, number);
         keep(client, |timers| &timers.tasks[number], look);
+    },
+    calls: |client, number| {
+        let look = move |shared: &Shared| tasks::make_calls(shared, number);
+        keep(client, |timers| &timers.calls[number], look);
+    },
+    waker: |client| {
+        let look = |shared: &Shared| {
+            shared.timers.run_wakers();
+            None
+        };
+        keep(client, |timers| &timers.waker, look);
     },
     slow: |client| {
         let pause = Cell::new(None);
         keep(client, |timers| &timers.slow, |shared| slow_wait::explain(shared, &pause));
     },
 };
+
+/// A look whose wakers another thread runs.
+fn elsewhere(shared: &Shared, look: fn(&Shared) -> Option<Instant>) -> Option<Instant> {
+    shared.timers.wake_elsewhere(shared.now(), || look(shared))
+}
 
 /// The body of these threads: looks, and looks again at the time that the last look returned, or when woken, until the client
 /// ends. A thread owns the client only during a look, so that the last handle can go at any time.

@@ -52,7 +52,10 @@ pub(super) fn round(shared: &Shared) -> Option<Instant> {
         claim.raise();
         match claim.leaving() {
             Some(_) => ledger.withdraw_soon(&claim),
-            None => ledger.retire(&claim), // never asked for
+            None => {
+                ledger.retire(&claim); // never asked for
+                shared.first_attempts.left(&claim);
+            }
         }
     }
     told.iter().for_each(|claim| claim.raise());
@@ -68,7 +71,7 @@ pub(super) fn round(shared: &Shared) -> Option<Instant> {
     due.sort_by_key(|due| due.hold.is_none());
     let gone = if due.is_empty() { Vec::new() } else { renew(shared, due) };
     let next_cleanup = shared.cleanup_run().do_due(|| watch_ends_meanwhile(timers));
-    let next_line = outage.refused.tell_rest(shared.now());
+    let next_line = earlier(outage.refused.tell_rest(shared.now()), timers.end_pauses(|at| at <= now));
     asks.sort_by_key(|(since, _)| *since);
     ask(shared.parts(), asks.into_iter().map(|(_, claim)| claim), gone);
     let stop_at = shared.now() + STEP_LIMIT;

@@ -9,9 +9,10 @@ use crate::handle::caller::wait_of;
 use crate::handle::guard::TryLock;
 use crate::handle::rw_lock::AsyncRwLock;
 use crate::handle::semaphore::AsyncSemaphore;
-use crate::handle::tasks::{AsyncAllGuard, AsyncLock, Ends, aside, obtain_all, unblocked};
+use crate::handle::tasks::{AsyncAllGuard, AsyncLock, Ends, obtain_all, on_its_own_thread};
 use crate::ids::LockKind;
 use crate::snapshot::HeldLock;
+use crate::time::Clock;
 
 /// A [`Client`] for tasks, on any executor: what a `Client` does by blocking its thread is a future here. Cheap to clone.
 ///
@@ -30,17 +31,17 @@ use crate::snapshot::HeldLock;
 /// ```
 ///
 /// A call that needs the server but is no wait, such as a [`drain`](Self::drain) or an `inspect`, begins with its first poll, and goes on
-/// if its future is dropped. It runs on a thread of the crate `blocking`.
+/// if its future is dropped. It runs on a thread of the client's own.
 #[derive(Clone, Debug)]
 pub struct AsyncClient {
     client: Client,
-    ends: Ends,
+    _ends: Ends,
 }
 
 impl Client {
     /// This client for tasks. Makes no round trip.
     pub fn to_async(&self) -> AsyncClient {
-        AsyncClient { client: self.clone(), ends: Ends::new(&self.0) }
+        AsyncClient { client: self.clone(), _ends: Ends::new(&self.0) }
     }
 }
 
@@ -52,7 +53,8 @@ impl AsyncClient {
     /// Those of `connect`.
     pub async fn connect(connect: impl FnOnce() -> Result<Client> + Send + 'static) -> Result<AsyncClient> {
         // Not the client alone: if nobody waits for it, its drop must not block the thread of a runtime.
-        unblocked(|| connect().map(|client| client.to_async())).await
+        on_its_own_thread("fairlock-connect", Clock::system(), || connect().map(|client| client.to_async()))
+            .await
     }
 
     /// The same client for threads, and for what asks no server: `id`, `on_lost`, `waiting`, `stats`, `stats_of`.
@@ -158,8 +160,7 @@ impl AsyncClient {
     /// # Errors
     /// As [`Client::drain`].
     pub async fn drain(&self, at_most: Duration) -> Result<Vec<HeldLock>> {
-        let client = self.client.clone();
-        aside(&self.ends, move || client.drain(at_most)).await
+        self.end(move |client| client.drain(at_most)).await
     }
 
     /// As [`Client::shutdown`]. From the first poll on it goes on, even if this future is dropped.
@@ -167,8 +168,7 @@ impl AsyncClient {
     /// # Errors
     /// As [`Client::shutdown`].
     pub async fn shutdown(&self) -> Result<()> {
-        let client = self.client.clone();
-        aside(&self.ends, move || client.shutdown()).await
+        self.end(|client| client.shutdown()).await
     }
 
     /// As [`Client::shutdown_within`]. From the first poll on it goes on, even if this future is dropped.
@@ -176,7 +176,14 @@ impl AsyncClient {
     /// # Errors
     /// As [`Client::shutdown`].
     pub async fn shutdown_within(&self, limit: Duration) -> Result<()> {
-        let client = self.client.clone();
-        aside(&self.ends, move || client.shutdown_within(limit)).await
+        self.end(move |client| client.shutdown_within(limit)).await
+    }
+
+    async fn end<T: Send + 'static>(
+        &self,
+        end: impl FnOnce(&Client) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (client, clock) = (self.client.clone(), self.client.0.config.clock.clone());
+        on_its_own_thread("fairlock-end", clock, move || end(&client)).await
     }
 }

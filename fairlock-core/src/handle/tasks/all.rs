@@ -87,7 +87,7 @@ impl AsyncAllGuard {
         let claims: Vec<_> = self.guards.iter().map(|guard| Arc::clone(&guard.claim)).collect();
         let shared = Arc::clone(&first.shared);
         let renew = move || shared.parts().renew_now(&claims.iter().collect::<Vec<_>>());
-        asked(&first.ends, renew).await
+        asked(&first.shared, &first.claim.lock.name, renew).await
     }
 
     /// Releases all locks, the last name first, and waits until the server has said so. Once it was polled the releases go on, even

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::{AsyncHold, Ends, aside};
+use super::calls::by_the_client;
+use super::{AsyncHold, Ends};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::backlog::{Cleanup, FirstAttempt};
 use crate::claim::{Claim, ReleaseStep};
@@ -118,9 +119,10 @@ impl AsyncGuard {
     /// # Errors
     /// As [`Guard::keep_for`].
     pub async fn keep_for(self, at_least: Duration) -> Result<()> {
-        let ends = self.ends.clone();
+        let _ends = self.ends.clone(); // dropped last
+        let (shared, name) = (Arc::clone(&self.shared), self.claim.lock.name.clone());
         let guard = self.into_blocking();
-        aside(&ends, move || guard.keep_for(at_least)).await
+        by_the_client(&shared, &name, move || guard.keep_for(at_least)).await
     }
 
     /// This hold with a guard whose calls block, such as [`leak`](Guard::leak), for a thread.

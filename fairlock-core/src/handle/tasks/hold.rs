@@ -89,7 +89,7 @@ impl AsyncHold {
     /// As [`Guard::renew`](crate::Guard::renew).
     pub async fn renew(&self) -> Result<Duration> {
         let (shared, claim) = (Arc::clone(&self.shared), Arc::clone(&self.claim));
-        asked(&self.ends, move || shared.parts().renew_now(&[&claim])).await
+        asked(&self.shared, &self.claim.lock.name, move || shared.parts().renew_now(&[&claim])).await
     }
 }
 

@@ -14,7 +14,7 @@ impl AsyncLock {
         call: impl FnOnce(&Lock) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let lock = Lock(self.0.clone());
-        asked(&self.1, move || call(&lock)).await
+        asked(&self.0.shared, &self.0.lock.name, move || call(&lock)).await
     }
 
     /// As [`Lock::is_locked`](crate::Lock::is_locked).

@@ -1,7 +1,7 @@
 //! Locks for tasks: waits are futures, and neither a wait nor a release blocks a thread. Any executor will do.
 
 mod all;
-mod aside;
+mod calls;
 mod guard;
 mod hold;
 mod insight;
@@ -28,12 +28,11 @@ use crate::ids::LockKind;
 use crate::shared::Shared;
 use crate::stats::Outcome;
 use crate::tasks;
-use crate::time::Clock;
 
 pub use all::AsyncAllGuard;
 pub(super) use all::obtain_all;
-use aside::asked;
-pub(super) use aside::{aside, unblocked};
+use calls::asked;
+pub(super) use calls::on_its_own_thread;
 pub use guard::AsyncGuard;
 pub use hold::AsyncHold;
 
@@ -89,14 +88,6 @@ pub(super) struct Ends(Option<Arc<Shared>>);
 impl Ends {
     pub(super) fn new(shared: &Arc<Shared>) -> Ends {
         Ends(Some(Arc::clone(shared)))
-    }
-
-    fn is_non_blocking(&self) -> bool {
-        self.0.as_ref().is_some_and(|shared| shared.backend.is_non_blocking())
-    }
-
-    fn clock(&self) -> Clock {
-        self.0.as_ref().map(|shared| shared.config.clock.clone()).unwrap_or_default()
     }
 }
 

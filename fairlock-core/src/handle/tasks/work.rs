@@ -13,10 +13,11 @@
 use std::future::Future;
 use std::time::Duration;
 
-use super::{AsyncGuard, AsyncHold, AsyncLock, aside};
+use super::{AsyncGuard, AsyncHold, AsyncLock};
 use crate::error::Result;
 use crate::handle::guard::{TryLock, finished};
 use crate::handle::lead::Campaign;
+use crate::shared::Shared;
 
 impl AsyncLock {
     /// Waits for the lock, runs the work, and releases the lock. If the hold is lost, the work is dropped at its next `await`.
@@ -95,8 +96,8 @@ impl AsyncLock {
             };
             let Some(pause) = campaign.pause_after(&ended) else { return ended };
             if !pause.is_zero() {
-                let clock = self.0.shared.config.clock.clone();
-                aside(&self.1, move || clock.sleep(pause)).await;
+                let Shared { timers, config, .. } = &*self.0.shared;
+                timers.pause(config.now() + pause, &config.clock).await;
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Tasks, polled by hand: what wakes them, and what they leave behind.
 
+mod calls;
 mod ends;
 mod limits;
 mod quick;

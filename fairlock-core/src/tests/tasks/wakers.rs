@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::super::store::{Op, queued};
 use super::super::support::{S, World};
 use super::Wakes;
-use crate::{Cancel, Client};
+use crate::{Cancel, Client, Clock};
 
 struct Panics;
 
@@ -97,6 +97,29 @@ fn a_waker_that_panics_harms_nobody_else() {
     assert!(poll_with(&mut pushed[0], &panics).is_ready());
     assert!(world.shared.backlog.len() == 0 && !world.shared.timers.is_gone());
     drop(world.locked("after"));
+}
+
+/// A waker that stands still for longer than a lease.
+struct StandsStill(Clock);
+
+impl Wake for StandsStill {
+    fn wake(self: Arc<Self>) {
+        self.0.sleep(40 * S);
+    }
+}
+
+/// The watchdog ends the wait of the one task, and renews the hold of the other.
+#[test]
+fn a_waker_that_stands_still_loses_no_hold() {
+    let world = World::new();
+    let guard = world.locked("held");
+    let stands_still = Waker::from(Arc::new(StandsStill(world.clock.clone().into())));
+    world.store.plan().acquire.push_back(queued(0));
+    let mut timed = Box::pin(world.async_lock("timed").try_lock_for(S));
+    assert!(world.before_the_answer(|| poll_with(&mut timed, &stands_still)).is_pending());
+    world.clock.advance(60 * S);
+    assert!(poll_with(&mut timed, &stands_still).is_ready());
+    assert!(!guard.is_lost() && world.client.stats().lost == 0);
 }
 
 /// It takes the guard, drops it and asks for the next lock, all within the wake-up.
