@@ -1,9 +1,10 @@
 //! What all handles of one client share: its parts, those that the flows use among them.
 
 use std::fmt;
+use std::ops::Deref;
 use std::panic::RefUnwindSafe;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -15,9 +16,13 @@ use crate::ids::ClientId;
 use crate::ledger::Ledger;
 use crate::outage::Outage;
 use crate::stats::Counters;
+use crate::time::Woken;
 use crate::timers::{Bodies, Body, Timers};
 
-/// Handles, guards and requests own one together; threads only keep a `Weak`.
+/// For how long the drop of a client's last handle waits for what tasks have given up.
+const LAST_MOMENT: Duration = Duration::from_millis(250);
+
+/// [`Handles`] own it; threads only keep a `Weak`.
 pub(crate) struct Shared {
     pub(crate) id: ClientId,
     pub(crate) config: Arc<Config>,
@@ -29,6 +34,35 @@ pub(crate) struct Shared {
     pub(crate) calls: Calls,
     pub(crate) outage: Outage,
     pub(crate) subscription: Mutex<Option<Subscription>>,
+}
+
+/// What the program's handles, guards and requests own together. What they leave to threads owns a [`Shared`] alone.
+pub(crate) struct Handles(pub(crate) Arc<Shared>);
+
+impl Deref for Handles {
+    type Target = Arc<Shared>;
+
+    fn deref(&self) -> &Arc<Shared> {
+        &self.0
+    }
+}
+
+impl Drop for Handles {
+    /// The last one is gone, and the process may end at once: what tasks have just given up has a moment to be told. The system sends
+    /// what a thread has written by then, even if the process ends.
+    fn drop(&mut self) {
+        let signal = &self.ledger.ending.signal;
+        let until = self.now() + LAST_MOMENT;
+        loop {
+            let seen = signal.generation();
+            if self.first_attempts.is_idle()
+                || self.timers.is_told_to_end()
+                || signal.wait_at_the_end(seen, until) == Woken::TimeOut
+            {
+                return;
+            }
+        }
+    }
 }
 
 /// The bodies of the client's threads, which stand above this module.
@@ -102,6 +136,12 @@ impl Shared {
 // A panic leaves no state half changed, here, in a claim or in a channel: each mutex is held for a few assignments that can't
 // panic. So a guard may be dropped as a thread unwinds, and a handle be used after `catch_unwind`.
 impl RefUnwindSafe for Shared {}
+
+impl fmt::Debug for Handles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

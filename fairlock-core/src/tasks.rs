@@ -58,6 +58,9 @@ impl Drop for InHand<'_> {
         if let Some((thread, taken)) = &self.by {
             let call = (shared.now() - self.began).checked_div(self.calls);
             shared.first_attempts.made(*thread, taken, call);
+            if shared.first_attempts.is_idle() {
+                shared.ledger.ending.signal.raise(); // the drop of the last handle may wait for that
+            }
         }
     }
 }

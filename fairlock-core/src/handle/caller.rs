@@ -12,11 +12,11 @@ use crate::flow::Wish;
 use crate::handle::guard::{Guard, TryLock};
 use crate::handle::owner::Ownership;
 use crate::ids::OwnerId;
-use crate::shared::Shared;
+use crate::shared::Handles;
 
 #[derive(Clone, Debug)]
 pub(super) struct Caller<O> {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<Handles>,
     pub(super) lock: LockId,
     pub(super) owner: O,
     pub(super) terms: Terms,

@@ -19,7 +19,7 @@ use crate::handle::owner::{Owner, Ownership};
 use crate::handle::rw_lock::RwLock;
 use crate::handle::semaphore::Semaphore;
 use crate::ids::{ClientId, LockKind, LockName};
-use crate::shared::Shared;
+use crate::shared::Handles;
 use crate::shutdown::{drain, shut_down};
 use crate::snapshot::{HeldLock, WaitingRequest};
 use crate::stats::Stats;
@@ -34,7 +34,7 @@ const MOST_PERMITS: u32 = 1_000_000;
 ///
 /// The client's threads end when the last handle (client, lock, guard, request) is dropped. Leaked holds are not renewed after that.
 #[derive(Clone, Debug)]
-pub struct Client(pub(crate) Arc<Shared>);
+pub struct Client(pub(crate) Arc<Handles>);
 
 impl Client {
     /// A client with the default settings.

@@ -14,7 +14,7 @@ use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::ids::{FencingToken, OwnerId};
 use crate::logging::log_line;
 use crate::losses::FirstLoss;
-use crate::shared::Shared;
+use crate::shared::Handles;
 
 /// A hold of a lock. A thread has a [`LockGuard`], an [`Owner`] an [`OwnedGuard`].
 ///
@@ -32,7 +32,7 @@ use crate::shared::Shared;
 #[must_use = "if unused the lock is released at once"]
 #[derive(Debug)]
 pub struct Guard<O: Ownership = ThisThread> {
-    shared: Arc<Shared>,
+    shared: Arc<Handles>,
     pub(super) claim: Arc<Claim>,
     token: FencingToken,
     lost: OnceLock<Receiver<Lost>>,
@@ -48,7 +48,7 @@ pub type LockGuard = Guard<ThisThread>;
 pub type OwnedGuard = Guard<Owner>;
 
 impl<O: Ownership> Guard<O> {
-    pub(crate) fn new(shared: Arc<Shared>, taken: Taken) -> Guard<O> {
+    pub(crate) fn new(shared: Arc<Handles>, taken: Taken) -> Guard<O> {
         let Taken { claim, token } = taken;
         Guard { shared, claim, token, lost: OnceLock::new(), spent: false, mobility: PhantomData }
     }

@@ -13,7 +13,7 @@ use crate::handle::guard::{Guard, TryLock};
 use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::handle::request::Request;
 use crate::ids::{LockKind, LockName};
-use crate::shared::Shared;
+use crate::shared::Handles;
 
 /// A handle of a named lock. Cheap to clone; all handles of one name are one lock, whichever client made them.
 ///
@@ -49,7 +49,7 @@ pub struct Lock<O: Ownership = ThisThread>(pub(super) Caller<O>);
 pub type OwnedLock = Lock<Owner>;
 
 impl Lock {
-    pub(crate) fn new(shared: Arc<Shared>, name: LockName, kind: LockKind) -> Lock {
+    pub(crate) fn new(shared: Arc<Handles>, name: LockName, kind: LockKind) -> Lock {
         let (lock, units) = (LockId::new(name, kind), kind.capacity());
         let terms = Terms::Renewed(shared.config.lease);
         Lock(Caller { shared, lock, owner: ThisThread, terms, units, cancel: None })

@@ -15,7 +15,7 @@ use crate::Clock;
 use crate::backend::{Backend, Wake, WakeSink};
 use crate::claim::Claim;
 use crate::config::Config;
-use crate::shared::{Shared, Threads};
+use crate::shared::{Handles, Shared, Threads};
 use crate::stats::Counters;
 use crate::stop::Stop;
 use crate::wake::Sink;
@@ -80,7 +80,8 @@ impl World {
         let shared = Shared::new(id, config, Arc::new(store.clone()), Counters::new(0), &threads);
         let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
         *shared.subscription.lock() = Some(store.subscribe(id, sink).unwrap());
-        World { drives: clock.drive_here(), clock, store, client: Client(Arc::clone(&shared)), shared }
+        let client = Client(Arc::new(Handles(Arc::clone(&shared))));
+        World { drives: clock.drive_here(), clock, store, client, shared }
     }
 
     pub(super) fn label(&self) -> &str {

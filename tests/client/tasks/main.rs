@@ -2,6 +2,7 @@
 
 mod calls;
 mod crowds;
+mod ends;
 mod executors;
 mod paused;
 mod support;

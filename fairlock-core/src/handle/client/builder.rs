@@ -9,7 +9,7 @@ use crate::config::{Config, LONGEST, SHORTEST, check_duration, check_range};
 use crate::error::{Error, Result};
 use crate::handle::client::Client;
 use crate::ids::ClientId;
-use crate::shared::Shared;
+use crate::shared::{Handles, Shared};
 use crate::stats::Counters;
 use crate::stop::Stop;
 use crate::time::Clock;
@@ -142,7 +142,7 @@ impl ClientBuilder {
         let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
         let subscription = shared.backend.subscribe(shared.id, sink)?;
         *shared.subscription.lock() = Some(subscription);
-        Ok(Client(shared))
+        Ok(Client(Arc::new(Handles(shared))))
     }
 }
 

@@ -16,11 +16,12 @@ use crate::error::{Error, Result};
 use crate::flow::{Taken, error_of};
 use crate::handle::guard::{AnyGuard, Guard, OwnedGuard, finished};
 use crate::ids::FencingToken;
-use crate::shared::Shared;
+use crate::shared::Handles;
 use crate::tasks;
 
 /// A task's hold of a lock, with the methods of [`AsyncHold`]. It may move between threads. Dropping it blocks none: the lock is
-/// released in the background, and before what tasks of this client ask for later, unless the server does not answer.
+/// released in the background, and before what tasks of this client ask for later, unless the server does not answer. If the process
+/// ends right after that, [`unlock`](Self::unlock): only the drop of the client's last handle waits a moment for such releases.
 #[must_use = "if unused the lock is released at once"]
 #[derive(Debug)]
 pub struct AsyncGuard {
@@ -40,7 +41,12 @@ impl Deref for AsyncGuard {
 }
 
 impl AsyncGuard {
-    pub(super) fn new(shared: Arc<Shared>, claim: Arc<Claim>, token: FencingToken, ends: Ends) -> AsyncGuard {
+    pub(super) fn new(
+        shared: Arc<Handles>,
+        claim: Arc<Claim>,
+        token: FencingToken,
+        ends: Ends,
+    ) -> AsyncGuard {
         AsyncGuard { hold: AsyncHold { shared, claim, token, ends }, spent: false }
     }
 

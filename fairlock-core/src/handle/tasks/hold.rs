@@ -14,13 +14,13 @@ use crate::claim::Claim;
 use crate::error::{Error, Lost, Result};
 use crate::ids::{FencingToken, OwnerId};
 use crate::losses::FirstLoss;
-use crate::shared::Shared;
+use crate::shared::Handles;
 
 /// A task's hold of a lock, as its work sees the hold: an [`AsyncGuard`](crate::AsyncGuard) has these methods, and work in
 /// [`AsyncLock::with`](crate::AsyncLock::with) and [`AsyncLock::lead`](crate::AsyncLock::lead) gets them. Its drop releases nothing.
 #[derive(Debug)]
 pub struct AsyncHold {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<Handles>,
     pub(super) claim: Arc<Claim>,
     pub(super) token: FencingToken,
     pub(super) ends: Ends,

@@ -25,7 +25,7 @@ use crate::handle::guard::TryLock;
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Owner, Ownership, ThisThread};
 use crate::ids::LockKind;
-use crate::shared::Shared;
+use crate::shared::Handles;
 use crate::stats::Outcome;
 use crate::tasks;
 
@@ -83,17 +83,20 @@ pub struct AsyncLock(pub(super) Caller<ThisThread>, Ends);
 /// The last field of a task's handle. If this handle is the client's last, a thread ends the client, and not this drop. The other
 /// fields are dropped before, and never drop the last handle.
 #[derive(Clone, Debug)]
-pub(super) struct Ends(Option<Arc<Shared>>);
+pub(super) struct Ends(Option<Arc<Handles>>);
 
 impl Ends {
-    pub(super) fn new(shared: &Arc<Shared>) -> Ends {
+    pub(super) fn new(shared: &Arc<Handles>) -> Ends {
         Ends(Some(Arc::clone(shared)))
     }
 }
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        self.0.take().and_then(Arc::into_inner).map_or((), tasks::end_elsewhere)
+        let Some(handles) = self.0.take() else { return };
+        let shared = Arc::clone(&handles.0);
+        drop(handles); // if it was the last one, this waits a moment
+        Arc::into_inner(shared).map_or((), tasks::end_elsewhere)
     }
 }
 

@@ -17,7 +17,6 @@ use super::{AsyncGuard, AsyncHold, AsyncLock};
 use crate::error::Result;
 use crate::handle::guard::{TryLock, finished};
 use crate::handle::lead::Campaign;
-use crate::shared::Shared;
 
 impl AsyncLock {
     /// Waits for the lock, runs the work, and releases the lock. If the hold is lost, the work is dropped at its next `await`.
@@ -96,8 +95,8 @@ impl AsyncLock {
             };
             let Some(pause) = campaign.pause_after(&ended) else { return ended };
             if !pause.is_zero() {
-                let Shared { timers, config, .. } = &*self.0.shared;
-                timers.pause(config.now() + pause, &config.clock).await;
+                let shared = &self.0.shared;
+                shared.timers.pause(shared.now() + pause, &shared.config.clock).await;
             }
         }
     }

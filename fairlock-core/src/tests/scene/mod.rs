@@ -178,7 +178,7 @@ impl Scene {
     /// With threads that call another client of this world's store.
     #[track_caller]
     pub(super) fn of_client(world: World, client: Client) -> Scene {
-        Scene::with(World { shared: Arc::clone(&client.0), client, ..world }, false)
+        Scene::with(World { shared: Arc::clone(&**client.0), client, ..world }, false)
     }
 
     /// All handles of the client are dropped.

@@ -1,6 +1,8 @@
 //! The end of a client that tasks use.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
 
 use super::super::scene::*;
 use super::super::store::{Op, down, granted, queued};
@@ -66,12 +68,33 @@ fn a_task_that_drops_the_last_handle_asks_no_server() {
     let waits = world.locking("waits");
     let (store, clock, gone) = world.without_handles();
     store.delay(Op::Release, S);
-    drop(guard);
-    drop(waits);
+    let drops = thread::spawn(move || drop((guard, waits)));
+    clock.wait_for_waiters(1); // for a moment, no longer
     clock.advance(2 * S);
+    drops.join().unwrap();
     let asked = store.asked();
     assert!(asked.iter().all(is_by_tasks) && asked.len() == 4, "{asked:?}");
     assert!(gone.upgrade().is_none(), "nothing keeps the client");
+}
+
+/// A program ends right after its `main` has dropped the guard and the client. The store answers once the drop waits.
+#[test]
+fn the_drop_of_the_last_handle_waits_for_the_release() {
+    let world = World::new();
+    let guard = world.locked("main");
+    let (store, clock, _) = world.without_handles();
+    store.asked();
+    let (silent, (tells, told)) = (store.clone(), channel());
+    thread::spawn(move || {
+        let silence = silent.silence();
+        tells.send("silent").unwrap();
+        clock.wait_for_waiters(1);
+        tells.send("answers").unwrap();
+        drop(silence);
+    });
+    assert_eq!(told.recv(), Ok("silent"));
+    drop(guard);
+    assert_eq!((told.try_recv(), store.ops()), (Ok("answers"), vec![Op::Release]));
 }
 
 /// A task that drops the last handle leaves the last attempts to a thread. An attempt without an answer may still arrive.
