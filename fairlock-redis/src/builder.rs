@@ -192,7 +192,8 @@ impl RedisBuilder {
     /// Sets how this program reaches announced servers: the nodes of a cluster, and the master that sentinels name. In containers, or
     /// behind NAT, servers announce addresses of their own network. The function gets the announced host and port, and returns host and
     /// port to connect to; the certificate has to be for the returned host. The function is called before each connection to an
-    /// announced server; if the function panics, the connection fails. Addresses that the program names stay as they are.
+    /// announced server, on a thread of its own; if the function panics, or does not return within the connect time-out, the connection
+    /// fails. Addresses that the program names stay as they are.
     ///
     /// ```no_run
     /// # use fairlock_redis::RedisBuilder;
@@ -202,7 +203,7 @@ impl RedisBuilder {
     /// # Ok::<(), fairlock_core::Error>(())
     /// ```
     pub fn map_address(mut self, map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> Self {
-        let map = AddressMap(Arc::new(map));
+        let map = AddressMap::new(map);
         self.target = self.target.map(|target| target.with_map(&map));
         self
     }

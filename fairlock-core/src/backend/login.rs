@@ -2,6 +2,7 @@
 //!
 //! The function may block, fail and panic. So a thread of its own (`fairlock-login`) makes each call, one at a time, under no lock.
 //! A connection that opens waits for the call until the connection's deadline. Connections that wait at the same time share the answer.
+//! A call that has not returned after 5 s may never return: the next connection begins another one, up to four at once.
 //!
 //! | an answer | is given to |
 //! | --- | --- |
@@ -32,6 +33,10 @@ use crate::logging::{LineLimit, log_line};
 
 /// How long an answer is kept that nobody waited for.
 const KEPT: Duration = Duration::from_secs(5);
+/// After how long a call is not waited for any more.
+const OVERDUE: Duration = Duration::from_secs(5);
+/// How many calls there are at once, at most.
+const MOST_CALLS: usize = 4;
 /// The least time between two calls ahead of time.
 const AHEAD_EVERY: Duration = Duration::from_secs(1);
 /// How long after the first refusal the password may still be about to change.
@@ -125,13 +130,16 @@ struct Asked {
     state: Mutex<State>,
     /// Signals the end of a call.
     ended: Condvar,
-    failed: LineLimit,
+    failures: LineLimit,
 }
 
 #[derive(Default)]
 struct State {
-    is_asking: bool,
-    /// How many calls have ended, the answer of the last one, and when it came, if nobody waited for it.
+    /// How many calls are under way, how many were begun, and when the last one was.
+    under_way: usize,
+    begun: u64,
+    begun_at: Option<Instant>,
+    /// The number of the latest call that has ended, its answer, and when it came, if nobody waited for it.
     ended: u64,
     answer: Option<Result<Login, String>>,
     unused_since: Option<Instant>,
@@ -150,8 +158,8 @@ impl Logins {
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
         let function = move || function().map_err(|error| one_line(&error.into().to_string()));
-        let (state, ended, failed) = Default::default();
-        Logins(Arc::new(Asked { function: Box::new(function), state, ended, failed }))
+        let (state, ended, failures) = Default::default();
+        Logins(Arc::new(Asked { function: Box::new(function), state, ended, failures }))
     }
 
     /// The login of a connection that opens.
@@ -169,7 +177,8 @@ impl Logins {
         self.0.ended.wait_while_until(&mut state, |state| state.ended == before, until);
         state.waiting -= 1;
         let answer = state.answer.clone().filter(|_| state.ended != before);
-        answer.unwrap_or_else(|| Err("the function of `login` gave none in time".to_owned()))
+        drop(state);
+        answer.unwrap_or_else(|| Err(self.0.failed("the function of `login` gave none in time".to_owned())))
     }
 
     /// The next login of a connection whose login is about to end. If there is none yet, the function is asked, and nobody waits.
@@ -200,39 +209,49 @@ impl Logins {
         state.was_accepted && since.elapsed() < CHANGES_WITHIN
     }
 
-    /// Begins a call unless one is under way.
+    /// Begins a call unless one is under way that may still return.
     fn ask(&self, state: &mut State) -> Result<(), String> {
-        if state.is_asking {
+        let is_overdue = state.begun_at.is_some_and(|at| at.elapsed() >= OVERDUE);
+        if state.under_way > 0 && !(is_overdue && state.under_way < MOST_CALLS) {
             return Ok(());
         }
-        let asked = Arc::clone(&self.0);
+        let (asked, number) = (Arc::clone(&self.0), state.begun + 1);
         let thread = thread::Builder::new().name("fairlock-login".to_owned());
-        thread.spawn(move || asked.call()).map_err(|error| format!("no thread to ask for it ({error})"))?;
+        thread
+            .spawn(move || asked.call(number))
+            .map_err(|error| format!("no thread to ask for it ({error})"))?;
         // The thread ends the call under the mutex that is held here, so after this.
-        state.is_asking = true;
+        (state.under_way, state.begun, state.begun_at) = (state.under_way + 1, number, Some(Instant::now()));
         Ok(())
     }
 }
 
 impl Asked {
-    fn call(&self) {
+    fn call(&self, number: u64) {
         let answer = catch_unwind(AssertUnwindSafe(&self.function)).unwrap_or_else(|panic| {
             std::mem::forget(panic); // its drop may panic as well
             Err("the function of `login` panicked".to_owned())
         });
-        if let Err(cause) = &answer
-            && let Some(count) = self.failed.count(1, Instant::now())
-        {
+        let answer = answer.map_err(|cause| self.failed(cause));
+        let mut state = self.state.lock();
+        state.under_way -= 1;
+        // Else a later call has ended before: this login may be an old one.
+        if number > state.ended {
+            (state.ended, state.answer) = (number, Some(answer));
+            state.unused_since = (state.waiting == 0).then(Instant::now);
+        }
+        drop(state);
+        self.ended.notify_all();
+    }
+
+    /// Logs that there is no login. Returns the cause.
+    fn failed(&self, cause: String) -> String {
+        if let Some(count) = self.failures.count(1, Instant::now()) {
             log_line!(warn, "fairlock::net", event = "no login", count = count, error:% = cause;
                 "no login, {count} time(s): {cause}"
             );
         }
-        let mut state = self.state.lock();
-        (state.is_asking, state.ended) = (false, state.ended + 1);
-        state.unused_since = (state.waiting == 0).then(Instant::now);
-        state.answer = Some(answer);
-        drop(state);
-        self.ended.notify_all();
+        cause
     }
 }
 

@@ -23,7 +23,7 @@ impl Log for Kept {
     fn flush(&self) {}
 }
 
-pub(super) fn install() {
+pub(crate) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         log::set_logger(&KEPT).unwrap();
@@ -41,7 +41,7 @@ pub(super) fn lines_about(text: &str) -> Vec<(Level, String)> {
 }
 
 /// The lines that this thread has written with this text.
-pub(super) fn lines_of_this_thread(text: &str) -> usize {
+pub(crate) fn lines_of_this_thread(text: &str) -> usize {
     let this = thread::current().id();
     KEPT.0.lock().iter().filter(|(thread, _, line)| *thread == this && line.contains(text)).count()
 }

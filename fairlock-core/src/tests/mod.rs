@@ -11,7 +11,7 @@ mod leaks;
 mod least;
 mod leave;
 mod lock_all;
-mod logger;
+pub(crate) mod logger;
 #[cfg(feature = "metrics")]
 mod metered;
 pub(crate) mod names;

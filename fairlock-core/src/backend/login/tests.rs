@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
+use crate::tests::logger::{install, lines_of_this_thread};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -34,7 +35,8 @@ fn got(answer: Answer) -> String {
 /// Waits until the call that is under way has ended.
 fn ends(logins: &Logins) {
     let mut state = logins.0.state.lock();
-    let has_ended = !logins.0.ended.wait_while_until(&mut state, |state| state.is_asking, soon()).timed_out();
+    let has_ended =
+        !logins.0.ended.wait_while_until(&mut state, |state| state.under_way > 0, soon()).timed_out();
     assert!(has_ended);
 }
 
@@ -69,6 +71,40 @@ fn a_late_answer_serves_the_next_connection() {
     assert!(!logins.refused(), "none was accepted");
     answer.send(password("anew")).expect("it listens");
     assert_eq!(got(logins.get(soon())), "anew", "a refused login is not given again");
+}
+
+/// The first call never returns. The second one does; and the first one, which returns after all, tells an old password.
+#[test]
+fn a_function_that_hangs_is_called_again() {
+    install();
+    let (call, calls) = channel();
+    let call = Mutex::new(call);
+    let logins = Logins::new(move || -> Answer {
+        let (answer, answers) = channel();
+        call.lock().send(answer).expect("the test hears of it");
+        answers.recv_timeout(20 * SECOND).expect("the test has an answer")
+    });
+    let next_call = || -> Sender<Answer> { calls.recv_timeout(20 * SECOND).expect("it is called") };
+    assert_eq!(got(logins.get(Instant::now())), "the function of `login` gave none in time");
+    assert_eq!(lines_of_this_thread("no login, 1 time(s): the function of `login` gave none in time"), 1);
+    let first = next_call();
+    assert!(logins.get(Instant::now()).is_err() && calls.try_recv().is_err(), "it may still return");
+    let is_overdue = || logins.0.state.lock().begun_at = Instant::now().checked_sub(OVERDUE);
+    is_overdue();
+    let second = thread::scope(|scope| {
+        let waits = scope.spawn(|| got(logins.get(soon())));
+        next_call().send(password("second")).expect("it listens");
+        waits.join().expect("no panic")
+    });
+    assert_eq!(second, "second");
+    first.send(password("first")).expect("it listens");
+    ends(&logins);
+    assert!(logins.0.state.lock().unused().is_none());
+    for _ in 0..9 {
+        is_overdue();
+        let _ = logins.get(Instant::now());
+    }
+    assert_eq!(logins.0.state.lock().under_way, MOST_CALLS);
 }
 
 #[test]

@@ -269,9 +269,11 @@ impl Address {
     ///
     /// # Errors
     /// As [`AddressMap::lead`].
-    pub(super) fn reached(&self) -> Result<Cow<'_, Endpoint>, Failure> {
+    pub(super) fn reached(&self, until: Instant) -> Result<Cow<'_, Endpoint>, Failure> {
         match (&self.announced_by, &self.map, &self.endpoint) {
-            (Some(_), Some(map), Endpoint::Tcp { host, port }) => map.lead(host, *port).map(Cow::Owned),
+            (Some(_), Some(map), Endpoint::Tcp { host, port }) => {
+                map.lead(host, *port, until).map(Cow::Owned)
+            }
             _ => Ok(Cow::Borrowed(&self.endpoint)),
         }
     }

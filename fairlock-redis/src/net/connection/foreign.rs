@@ -22,7 +22,7 @@ pub(crate) fn told_apart(failure: Failure, address: &Address, timeouts: &Timeout
     }
     let deadline = Instant::now() + timeouts.connect;
     let first_byte = |question: &[u8]| {
-        let mut stream = Stream::connect(&*address.reached().ok()?, deadline).ok()?;
+        let mut stream = Stream::connect(&*address.reached(deadline).ok()?, deadline).ok()?;
         stream.send(question, deadline).ok()?;
         let mut answer = [0];
         stream.read_exact(&mut answer).ok()?;

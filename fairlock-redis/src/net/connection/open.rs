@@ -43,7 +43,7 @@ pub(crate) fn open_and_ask(
 }
 
 fn connect(address: &Address, deadline: Instant) -> Result<Stream, Failure> {
-    let to = address.reached()?;
+    let to = address.reached(deadline)?;
     let stream =
         Stream::connect(&to, deadline).map_err(|failure| address.not_reached(failure.into(), &to))?;
     match (to.host(), &address.tls) {

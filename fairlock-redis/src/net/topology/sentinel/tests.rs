@@ -352,7 +352,7 @@ fn the_announced_address_of_a_master_is_mapped() {
     let by = format!("({} announces this address; ", nowhere.address());
     assert!(error.message().contains(&by), "{error}");
     let port = master.port();
-    let map = AddressMap(Arc::new(move |host, from| (host.to_owned(), if from == 1 { port } else { from })));
+    let map = AddressMap::new(move |host, from| (host.to_owned(), if from == 1 { port } else { from }));
     let found = found(Some(map)).expect("a master");
     assert_eq!(server_of(&found.master().expect("known")), "127.0.0.1:1");
     assert!(master.connections() > 0);
