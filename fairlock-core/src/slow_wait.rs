@@ -39,7 +39,9 @@ pub(crate) fn explain(shared: &Shared, pause: &Cell<Option<Instant>>) -> Option<
     if let (Ok(state), true) = (seen, claim.is_waiting())
         && !is_granted(&state)
     {
-        let seen = Arc::new(SlowWait { waited: claim.waited(shared.now()), ahead: claim.rank(), state });
+        let (waited, ahead) = (claim.waited(shared.now()), claim.rank());
+        let held_by = held_by(&state, &claim.owner, claim.is_tasks());
+        let seen = Arc::new(SlowWait { waited, ahead, state, held_by });
         claim.set_seen(Arc::clone(&seen));
         write_line(&claim, &seen);
         if let Some(holder) = seen.state.holder() {
@@ -52,7 +54,7 @@ pub(crate) fn explain(shared: &Shared, pause: &Cell<Option<Instant>>) -> Option<
 }
 
 fn write_line(claim: &Claim, seen: &SlowWait) {
-    let (lock, owner, holder) = (&claim.lock.name, &claim.owner, held_by(&seen.state));
+    let (lock, owner, holder) = (&claim.lock.name, &claim.owner, &seen.held_by);
     log_line!(info, "fairlock::acquire",
         event = "slow wait", lock = lock.as_str(), owner = owner.as_str(), ahead = seen.ahead, holder = holder.as_str(),
         waited_ms = u64::try_from(seen.waited.as_millis()).unwrap_or(u64::MAX);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Holder, LockState};
-use crate::ids::LockName;
+use crate::ids::{LockName, OwnerId};
 use crate::words::in_words;
 
 /// Other owners had the lock, or stood ahead in its queue, until the wait was over. This is no [`Error`](crate::Error), but a program can
@@ -33,6 +33,7 @@ pub struct SlowWait {
     pub ahead: Option<u64>,
     /// The lock, with its holders and the first waiter.
     pub state: LockState,
+    pub(crate) held_by: String,
 }
 
 impl fmt::Display for Busy {
@@ -54,12 +55,12 @@ impl fmt::Display for SlowWait {
         if let Some(ahead) = self.ahead {
             write!(f, "{ahead} ahead, ")?;
         }
-        f.write_str(&held_by(&self.state))
+        f.write_str(&self.held_by)
     }
 }
 
-/// `held by host-7:4123 for 3.9 s (token 17)`.
-pub(crate) fn held_by(state: &LockState) -> String {
+/// `held by host-7:4123 for 3.9 s (token 17)`. A waiter of the same client would look for another process in vain.
+pub(crate) fn held_by(state: &LockState, waiter: &OwnerId, is_task: bool) -> String {
     let Some(holder) = state.holder() else { return "held by nobody".to_owned() };
     let time = holder.held_for.map(|time| format!(" for {}", to_a_tenth(time))).unwrap_or_default();
     let token = holder.token.map(|token| format!(" (token {token})")).unwrap_or_default();
@@ -67,7 +68,12 @@ pub(crate) fn held_by(state: &LockState) -> String {
         0 => String::new(),
         more => format!(", and by {more} more"),
     };
-    format!("held by {}{time}{token}{more}", name_of(holder))
+    let name = match (holder.owner.client() == waiter.client(), is_task) {
+        (false, _) => name_of(holder),
+        (true, false) => "this client itself".to_owned(),
+        (true, true) => "this client itself (a task's wait never re-enters)".to_owned(),
+    };
+    format!("held by {name}{time}{token}{more}")
 }
 
 /// A label that another program wrote may have anything in it.

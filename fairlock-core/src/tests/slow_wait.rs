@@ -2,7 +2,7 @@
 
 use super::logger::{install, lines_about};
 use super::store::{Store, queued};
-use super::support::{S, ms};
+use super::support::{S, ms, polled_once};
 use crate::backend::{Holder, RequestId, Wake};
 use crate::{Client, ManualClock};
 
@@ -35,6 +35,29 @@ fn what_happens_meanwhile_brings_no_look_forward() {
     }
     clock.advance(9 * S);
     assert_eq!(lines(), 4, "each once");
+}
+
+/// Another process would be looked for in vain.
+#[test]
+fn a_wait_for_its_own_client_says_so() {
+    install();
+    let clock = ManualClock::new();
+    let store = Store::new(clock.clone().into());
+    let client = Client::builder(store.clone()).clock(clock.clone()).slow_wait(ms(100)).build().unwrap();
+    let mut holder = Holder::new(client.new_owner().id().clone(), 1);
+    holder.label = Some("host-7:4123".to_owned());
+    store.plan().state.holders.push(holder);
+    store.plan().acquire.extend([queued(0), queued(0)]);
+    let (lock, said) = (client.fair_lock("x").unwrap(), || lines_about(&format!(": {}:", client.id())));
+    let request = lock.request().unwrap();
+    clock.advance(ms(150));
+    assert!(said()[0].1.ends_with("held by this client itself"), "{:?}", said());
+    drop(request);
+    let mut wait = lock.to_async().lock();
+    assert!(polled_once(&mut wait).is_pending());
+    clock.advance(2 * S);
+    let last = said().pop().unwrap().1;
+    assert!(last.ends_with("held by this client itself (a task's wait never re-enters)"), "{last}");
 }
 
 /// The grant's message is under way. What an owner's former request still has is no grant.
