@@ -68,6 +68,7 @@ fn campaign(lock: &Lock, label: &str) -> fairlock::Result<()> {
             term.pause(PAUSE)?; // ends early, with an error, if the term is over
         }
     })?
+    .unwrap_or(Ok(())) // a drain has ended the campaign in order
 }
 
 /// What only the leader may do. A real act hands the token to its resource, which refuses a smaller one.

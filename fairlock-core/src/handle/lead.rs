@@ -72,17 +72,17 @@ impl<O: Ownership> Lock<O> {
     ///         act(term.token());
     ///         term.pause(Duration::from_millis(100))?; // ends early, with an error, if the term is over
     ///     }
-    /// })?
-    /// # ; Ok::<(), fairlock::Error>(())
+    /// })?;
+    /// # Ok::<(), fairlock::Error>(())
     /// ```
     ///
     /// `f` leads as long as it does not return: [`Term::check`] and [`Term::pause`] tell it when to. To return before is to resign:
-    /// the lock is released, and this call returns what `f` returned.
+    /// the lock is released, and this call returns what `f` returned. It returns `None` if a drain or a
+    /// [`shutdown`](crate::Client::shutdown) has ended the campaign, or the term; what `f` returned is dropped then.
     ///
     /// # Errors
-    /// [`Error::Cancelled`] and [`Error::Shutdown`]: the program has ended the campaign, or the term; what `f` returned is dropped.
-    /// [`Error::Denied`], [`Error::Corrupt`], [`Error::Misuse`] and others that do not pass: see [`Lock`].
-    pub fn lead<R>(&self, mut f: impl FnMut(&Term<'_, O>) -> R) -> Result<R> {
+    /// [`Error::Cancelled`]: the program has ended the campaign, or the term; what `f` returned is dropped. [`Error::Denied`], [`Error::Corrupt`], [`Error::Misuse`] and others that do not pass: see [`Lock`].
+    pub fn lead<R>(&self, mut f: impl FnMut(&Term<'_, O>) -> R) -> Result<Option<R>> {
         let mut campaign = Campaign::default();
         loop {
             let ended = match self.lock() {
@@ -92,7 +92,7 @@ impl<O: Ownership> Lock<O> {
                 }
                 Err(error) => Err(error),
             };
-            let Some(pause) = campaign.pause_after(&ended) else { return ended };
+            let Some(pause) = campaign.pause_after(&ended) else { return unless_drained(ended) };
             let clock = &self.0.shared.config.clock;
             let _here = clock.attend();
             clock.sleep(pause);
@@ -121,6 +121,14 @@ impl<O: Ownership> Caller<O> {
             return Err(Error::Shutdown { lock: Some(lock()) });
         }
         Ok(())
+    }
+}
+
+/// The end of a client ends its campaigns in order.
+pub(super) fn unless_drained<R>(ended: Result<R>) -> Result<Option<R>> {
+    match ended {
+        Err(Error::Shutdown { .. }) => Ok(None),
+        ended => ended.map(Some),
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fairlock::{
-    AsyncClient, AsyncHold, AsyncLock, Cancel, Client, Guard, Lock, LockKind, LockState, OwnedLock, OwnerId,
-    Ownership, Result, RwLock, Semaphore, Term, TryLock, Waiter,
+    AsyncClient, AsyncHold, AsyncLock, Cancel, Client, Error, Guard, Lock, LockKind, LockState, OwnedLock,
+    OwnerId, Ownership, Result, RwLock, Semaphore, Term, TryLock, Waiter,
 };
 
 use crate::actor::Site;
@@ -152,7 +152,7 @@ fn work<O: Ownership>(
         How::With(Wait::No) => lock.try_with(act).map(done),
         How::With(Wait::UpTo(time)) => lock.with_for(time, act).map(done),
         How::With(Wait::Forever) => lock.with(act).map(Some),
-        How::Lead => lock.lead(lead).map(Some),
+        How::Lead => lock.lead(lead).and_then(led),
     }
 }
 
@@ -176,8 +176,13 @@ pub async fn work_as_task(
         How::With(Wait::No) => lock.try_with(act).await.map(done),
         How::With(Wait::UpTo(time)) => lock.with_for(time, act).await.map(done),
         How::With(Wait::Forever) => lock.with(act).await.map(Some),
-        How::Lead => lock.lead(act).await.map(Some),
+        How::Lead => lock.lead(act).await.and_then(led),
     }
+}
+
+/// Judged as the end of any other call by a drain.
+fn led(led: Option<()>) -> Result<Option<()>> {
+    led.map(Some).ok_or(Error::Shutdown { lock: None })
 }
 
 fn done(tried: TryLock<()>) -> Option<()> {

@@ -70,7 +70,7 @@ async fn makes_every_call(client: AsyncClient, other: AsyncClient) -> fairlock::
         }
         Ok::<(), Error>(())
     });
-    led.await??;
+    led.await?.expect("no drain")?;
     assert_eq!(terms.load(SeqCst), 2);
 
     let prices = client.rw_lock("calls:prices")?;

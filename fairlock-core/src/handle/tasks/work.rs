@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::{AsyncGuard, AsyncHold, AsyncLock};
 use crate::error::Result;
 use crate::handle::guard::{TryLock, finished};
-use crate::handle::lead::Campaign;
+use crate::handle::lead::{Campaign, unless_drained};
 
 impl AsyncLock {
     /// Waits for the lock, runs the work, and releases the lock. If the hold is lost, the work is dropped at its next `await`.
@@ -74,16 +74,17 @@ impl AsyncLock {
     ///         println!("leads, token {}", term.token());
     ///         act(term.token()).await // until the term is over; to return is to resign
     ///     })
-    ///     .await
+    ///     .await?;
+    ///     Ok(()) // also after a drain
     /// }
     /// ```
     ///
-    /// Returns what the work returned; the lock is then released. Dropping the future drops the work, and resigns in the background.
+    /// Returns what the work returned; the lock is then released. Returns `None` if a drain or a shutdown has ended the campaign. Dropping the future drops the work, and resigns in the background.
     /// The closure may be called again, so it borrows: `async |term|`, without `move`.
     ///
     /// # Errors
     /// As [`Lock::lead`](crate::Lock::lead).
-    pub async fn lead<W: Future>(&self, mut work: impl FnMut(AsyncHold) -> W) -> Result<W::Output> {
+    pub async fn lead<W: Future>(&self, mut work: impl FnMut(AsyncHold) -> W) -> Result<Option<W::Output>> {
         let mut campaign = Campaign::default();
         loop {
             let ended = match self.lock().await {
@@ -93,7 +94,7 @@ impl AsyncLock {
                 }
                 Err(error) => Err(error),
             };
-            let Some(pause) = campaign.pause_after(&ended) else { return ended };
+            let Some(pause) = campaign.pause_after(&ended) else { return unless_drained(ended) };
             if !pause.is_zero() {
                 let shared = &self.0.shared;
                 shared.timers.pause(shared.now() + pause, &shared.config.clock).await;

@@ -60,7 +60,7 @@ fn a_leader_that_pauses_needs_no_thread() {
     for _ in 0..8 {
         world.clock.advance(OUTAGE);
         if let Poll::Ready(token) = leads.poll() {
-            return assert_eq!(token.unwrap(), 1001);
+            return assert_eq!(token.unwrap(), Some(1001));
         }
     }
     panic!("it does not lead");
