@@ -111,8 +111,9 @@ impl<'a> CleanupRun<'a> {
                     taken.todo.pop_front();
                 }
                 Err(error) => {
-                    let is_refused = !error.kind().is_transient();
-                    if is_refused && !std::mem::replace(&mut pending.is_refused, is_refused) {
+                    let was_refused =
+                        std::mem::replace(&mut pending.is_refused, !error.kind().is_transient());
+                    if pending.is_refused && !was_refused {
                         self.refused += 1;
                         self.first_refused.get_or_insert_with(|| First {
                             lock: pending.claim.lock.name.clone(),

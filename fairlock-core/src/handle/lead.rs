@@ -81,7 +81,8 @@ impl<O: Ownership> Lock<O> {
     /// [`shutdown`](crate::Client::shutdown) has ended the campaign, or the term; what `f` returned is dropped then.
     ///
     /// # Errors
-    /// [`Error::Cancelled`]: the program has ended the campaign, or the term; what `f` returned is dropped. [`Error::Denied`], [`Error::Corrupt`], [`Error::Misuse`] and others that do not pass: see [`Lock`].
+    /// [`Error::Cancelled`]: the program has ended the campaign, or the term; what `f` returned is dropped.
+    /// [`Error::Denied`], [`Error::Corrupt`], [`Error::Misuse`] and others that do not pass: see [`Lock`].
     pub fn lead<R>(&self, mut f: impl FnMut(&Term<'_, O>) -> R) -> Result<Option<R>> {
         let mut campaign = Campaign::default();
         loop {

@@ -79,7 +79,8 @@ impl AsyncLock {
     /// }
     /// ```
     ///
-    /// Returns what the work returned; the lock is then released. Returns `None` if a drain or a shutdown has ended the campaign. Dropping the future drops the work, and resigns in the background.
+    /// Returns what the work returned; the lock is then released. Returns `None` if a drain or a shutdown has ended the campaign.
+    /// Dropping the future drops the work, and resigns in the background.
     /// The closure may be called again, so it borrows: `async |term|`, without `move`.
     ///
     /// # Errors
