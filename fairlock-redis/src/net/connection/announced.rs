@@ -21,8 +21,10 @@ const MOST_CALLS: usize = 16;
 #[derive(Clone)]
 pub(crate) struct AddressMap(Arc<Map>);
 
+type MapFn = dyn Fn(&str, u16) -> (String, u16) + Send + Sync;
+
 struct Map {
-    function: Box<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>,
+    function: Box<MapFn>,
     /// How many calls are under way.
     calls: AtomicUsize,
 }
