@@ -44,7 +44,7 @@ impl Shared {
     }
 
     /// Runs many scripts, see [`run_all`], and sends the messages that the scripts could not.
-    pub(crate) fn run_all<'a, C: Borrow<Call<'a>>>(
+    pub(crate) fn run_all<'a, C: Borrow<Call<'a>> + Sync>(
         &self,
         calls: &[C],
         order: Order,

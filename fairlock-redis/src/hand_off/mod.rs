@@ -21,7 +21,7 @@ use fairlock_core::backend::{
 use redis::Value;
 
 use self::shared_name::SharedNames;
-use crate::net::{Listeners, attempt_length};
+use crate::net::attempt_length;
 use crate::rules::{By, Rules};
 use crate::script::answers;
 use crate::script::arguments::Argument::{self, BeginBy, Member, Number, Options, Text};
@@ -45,19 +45,9 @@ impl HandOff {
         HandOff { shared, shared_names: SharedNames::default(), tells_counts: AtomicBool::new(false) }
     }
 
-    /// What the scripts have to know, as letters (see `scripts/hand_off/acquire.lua`).
-    fn options(&self, place: Option<&Place<'_>>) -> Argument<'static> {
-        const LETTERS: [&str; 8] = ["", "w", "s", "ws", "d", "wd", "sd", "wsd"];
-        let listeners = self.shared.servers.listeners();
-        let set = [
-            place.is_some_and(|place| place.wait != Wait::No),
-            listeners != Listeners::Unknown,
-            // Waiters of a client that is cut off count as present.
-            place.is_some_and(|place| self.shared.wake_ups.is_cut_off(place)),
-        ];
-        let index = set.iter().rev().fold(0, |index, is_set| 2 * index + usize::from(*is_set));
-        let since = if let Listeners::KnownSince(since) = listeners { Some(since) } else { None };
-        Options(LETTERS[index], since)
+    /// What the scripts have to know of this place, and of the listeners.
+    fn options(&self, place: &Place<'_>) -> Argument<'static> {
+        Options { waits: place.wait != Wait::No, hears: self.shared.wake_ups.hears(place) }
     }
 
     fn call<'a>(
@@ -118,7 +108,7 @@ impl HandOff {
 
     fn leave<'a>(&self, lock: &LockId, member: Argument<'a>, by: By) -> Result<Call<'a>, BackendError> {
         let is_kick = Number(u64::from(by == By::Operator));
-        self.call(&scripts::HAND_OFF_WITHDRAW, lock, [member, capacity(lock), self.options(None), is_kick])
+        self.call(&scripts::HAND_OFF_WITHDRAW, lock, [member, capacity(lock), OF_NOBODY, is_kick])
     }
 
     /// Takes the lock from all its holders, or takes only this hold. A script looks at some hundred holders: the next script goes on
@@ -126,7 +116,7 @@ impl HandOff {
     /// never reached: no further script starts after one response time-out.
     fn take(&self, lock: &LockId, only: Option<&Hold<'_>>) -> Result<ForceReleased, BackendError> {
         let [member, token] = only.map_or([Text(""); 2], named);
-        let mut arguments = vec![self.options(None), capacity(lock), BeginBy, member, token];
+        let mut arguments = vec![OF_NOBODY, capacity(lock), BeginBy, member, token];
         let mut answer = ForceReleased::NotHeld;
         let until = Instant::now() + self.patience();
         loop {
@@ -152,6 +142,9 @@ impl HandOff {
     }
 }
 
+/// What the scripts have to know of the listeners alone.
+const OF_NOBODY: Argument<'static> = Options { waits: false, hears: None };
+
 /// The member and the token of a hold.
 fn named<'h>(hold: &'h Hold<'_>) -> [Argument<'h>; 2] {
     [Member(hold.owner, hold.request), Number(hold.token.get())]
@@ -173,7 +166,7 @@ impl Rules for HandOff {
             Member(place.owner, place.request),
             Number(millis(ask.lease)),
             Number(millis(place.ttl)),
-            self.options(Some(place)),
+            self.options(place),
             Text(ask.label),
             Number(u64::from(place.units)),
             capacity(lock),
@@ -209,7 +202,7 @@ impl Rules for HandOff {
     fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {
         let [member, token] = named(hold);
         let units = Number(hold.units.into());
-        let arguments = [capacity(hold.lock), member, units, token, self.options(None)];
+        let arguments = [capacity(hold.lock), member, units, token, OF_NOBODY];
         self.call(&scripts::HAND_OFF_RELEASE, hold.lock, arguments)
     }
 
@@ -286,7 +279,7 @@ impl Rules for HandOff {
     ) -> Result<Call<'a>, BackendError> {
         let ttl = places.iter().map(|(place, _)| place.ttl).max().unwrap_or_default();
         // All places are of one client.
-        let options = self.options(places.first().map(|(place, _)| *place));
+        let options = places.first().map_or(OF_NOBODY, |(place, _)| self.options(place));
         let mut arguments = vec![Number(millis(ttl)), options, capacity(lock)];
         for (place, lease) in places {
             let member = Member(place.owner, place.request);

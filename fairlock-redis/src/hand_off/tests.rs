@@ -5,12 +5,13 @@ use std::sync::mpsc;
 use std::thread;
 
 use fairlock_core::backend::{Backend, Renew, only};
-use fairlock_core::{ClientId, FencingToken};
+use fairlock_core::{ClientId, FencingToken, OwnerId};
 use parking_lot::Mutex;
 
 use super::*;
 use crate::fake_backend::{LEASE, Ran, hold, id, of, owner, place};
-use crate::net::test_server::{Act, FakeServer, polite};
+use crate::net::test_server::{Act, FakeServer, confirmed, polite};
+use crate::wake_ups::recorded::RecordedWakeUps;
 use crate::{Durability, RedisBackend};
 
 const MEMBER: &str = "u:1:000000000000001f";
@@ -60,6 +61,31 @@ fn an_attempt_says_what_its_script_has_to_know() {
     assert_eq!(ran.lock()[0].arguments, sent);
     sent[8] = "5";
     assert_eq!(ran.lock()[1].arguments, sent);
+}
+
+/// A server whose connection for commands breaks once, at a script, and whose connection for messages goes on.
+#[test]
+fn the_first_call_after_a_lost_connection_tells_of_it() {
+    let asked = AtomicUsize::new(0);
+    let server = FakeServer::start(move |_, words| match words[0].as_str() {
+        "EVALSHA" if asked.fetch_add(1, Ordering::SeqCst) == 1 => Act::HangUp,
+        "EVALSHA" => Act::Say(":7\r\n".to_owned()),
+        "TIME" => Act::Say("*2\r\n+1000\r\n+7\r\n".to_owned()),
+        "subscribe" => Act::Say(confirmed(&words[1])),
+        _ => polite(words),
+    });
+    let backend = RedisBackend::builder(&format!("redis://{}", server.address())).connect().unwrap();
+    let client = ClientId::random();
+    let _subscription = backend.subscribe(client, Arc::new(RecordedWakeUps::default())).unwrap();
+    let (lock, owner) = (id(LockKind::Fair), OwnerId::new(&format!("{client}:1")));
+    let ask = Acquire::new(place(&lock, &owner), LEASE);
+    let is_answered = [(); 3].map(|()| only(backend.acquire(&[ask])).is_ok());
+    assert_eq!(is_answered, [true, false, true]);
+    let options: Vec<String> = server.asked("EVALSHA").iter().map(|words| words[9].clone()).collect();
+    assert_eq!(options[..2], ["ws", "ws"]);
+    let (letters, since) = options[2].split_once('u').expect("the fault");
+    assert_eq!(letters, "wsd", "the subscription may be lost, too");
+    assert!(since.parse::<u64>().unwrap() > 1_000_000_007, "{since}");
 }
 
 #[test]

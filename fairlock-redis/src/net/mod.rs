@@ -31,6 +31,6 @@ pub(crate) mod value;
 pub(crate) use commands::{Listeners, Pool, attempt_length, attempt_ttl, dry_run};
 pub(crate) use connection::{Address, AddressMap, Failure, Meaning, Timeouts};
 pub(crate) use settings::{Greeting, MajorityTerms, Settings};
-pub(crate) use subscription::{Event, OnEvent, Subscriber};
+pub(crate) use subscription::{Event, Hears, OnEvent, Subscriber};
 pub(crate) use target::Target;
 pub(crate) use topology::{Arrangement, Order, Route, SentinelAnswer, ServerFailure, Servers, Surveyed};

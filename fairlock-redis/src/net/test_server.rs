@@ -228,7 +228,7 @@ pub(super) fn bulk(text: &str) -> String {
 }
 
 /// The answer to SUBSCRIBE.
-pub(super) fn confirmed(channel: &str) -> String {
+pub(crate) fn confirmed(channel: &str) -> String {
     format!("*3\r\n$9\r\nsubscribe\r\n{}:1\r\n", bulk(channel))
 }
 

@@ -7,6 +7,7 @@ use fairlock_core::backend::RequestId;
 use redis::Cmd;
 
 use super::keys::Keys;
+use crate::net::{Hears, Listeners};
 
 /// One argument of a script.
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +20,12 @@ pub(crate) enum Argument<'a> {
     Request(RequestId),
     /// `<owner>:<request>`
     Member(&'a OwnerId, RequestId),
-    /// Letters, and a time behind a `u`.
-    Options(&'static str, Option<u64>),
+    /// What is known of the listeners, as letters and a time behind a `u`, see `scripts/hand_off/acquire.lua`. Whether the place's request
+    /// waits, and whether its client hears.
+    Options {
+        waits: bool,
+        hears: Option<Hears>,
+    },
     /// The channel of the (first) lock, see [`Keys::channel`].
     #[cfg_attr(
         not(feature = "redisson"),
@@ -33,37 +38,61 @@ pub(crate) enum Argument<'a> {
 }
 
 impl Argument<'_> {
-    /// Appends the argument. `begin_by` is read for [`BeginBy`](Argument::BeginBy) alone.
-    fn add_to(&self, command: &mut Cmd, keys: &Keys, begin_by: impl Fn() -> u64) {
+    /// Appends the argument. `known` is asked for [`BeginBy`](Argument::BeginBy) and [`Options`](Argument::Options) alone.
+    fn add_to(&self, command: &mut Cmd, keys: &Keys, known: &impl Known) {
         match self {
             Argument::Text(text) => command.arg(text),
             Argument::Number(number) => command.arg(number),
             #[cfg(any(feature = "redisson", test))]
             Argument::Request(request) => command.arg(request.to_string()),
             Argument::Member(owner, request) => command.arg(format!("{owner}:{request}")),
-            Argument::Options(letters, None) => command.arg(letters),
-            Argument::Options(letters, Some(time)) => command.arg(format!("{letters}u{time}")),
+            Argument::Options { waits, hears } => {
+                let listeners = known.listeners();
+                let letters = letters(*waits, listeners != Listeners::Unknown, known.is_deaf(*hears));
+                match listeners {
+                    Listeners::KnownSince(time) => command.arg(format!("{letters}u{time}")),
+                    _ => command.arg(letters),
+                }
+            }
             Argument::Channel => command.arg(keys.channel()),
-            Argument::BeginBy => command.arg(format!("{:016}", begin_by().min(9_999_999_999_999_999))),
+            Argument::BeginBy => {
+                command.arg(format!("{:016}", known.attempt_end().min(9_999_999_999_999_999)))
+            }
         };
     }
 }
 
-/// EVALSHA as it is sent to one server. `first`: the keys of the first lock. `begin_by`: until when the server may begin what the script
-/// is for.
+/// What is known of the server that a call is packed for. It is asked when the call is packed, not when the call is made: a connection
+/// may have been lost in between.
+pub(crate) trait Known {
+    /// Until when the server may begin what the script is for.
+    fn attempt_end(&self) -> u64;
+
+    fn listeners(&self) -> Listeners;
+
+    /// Whether a client may get no messages now. Not if it never had a subscription.
+    fn is_deaf(&self, hears: Option<Hears>) -> bool;
+}
+
+fn letters(waits: bool, knows_subscribers: bool, is_deaf: bool) -> &'static str {
+    const LETTERS: [&str; 8] = ["", "w", "s", "ws", "d", "wd", "sd", "wsd"];
+    LETTERS[usize::from(waits) + 2 * usize::from(knows_subscribers) + 4 * usize::from(is_deaf)]
+}
+
+/// EVALSHA as it is sent to one server. `first`: the keys of the first lock.
 pub(crate) fn evalsha(
     sha: &str,
     keys: &[&str],
     arguments: &[Argument<'_>],
     first: &Keys,
-    begin_by: impl Fn() -> u64,
+    known: &impl Known,
 ) -> Vec<u8> {
     /// Enough bytes for nearly every word: the command is written without a second allocation.
     const ROOM: usize = 48;
     let words = 3 + keys.len() + arguments.len();
     let mut command = Cmd::with_capacity(words, ROOM * words);
     command.arg("EVALSHA").arg(sha).arg(keys.len()).arg(keys);
-    arguments.iter().for_each(|argument| argument.add_to(&mut command, first, &begin_by));
+    arguments.iter().for_each(|argument| argument.add_to(&mut command, first, known));
     command.get_packed_command()
 }
 
@@ -86,6 +115,21 @@ mod tests {
     use super::*;
     use crate::fake_backend::named;
 
+    /// The end of an attempt, and the fault since when listeners are known.
+    impl Known for (u64, Option<u64>) {
+        fn attempt_end(&self) -> u64 {
+            self.0
+        }
+
+        fn listeners(&self) -> Listeners {
+            self.1.map_or(Listeners::Known, Listeners::KnownSince)
+        }
+
+        fn is_deaf(&self, hears: Option<Hears>) -> bool {
+            hears == Some(Hears::Nothing)
+        }
+    }
+
     #[test]
     fn each_argument_is_one_word_of_the_command() {
         let (owner, request) = (OwnerId::new("client:1"), RequestId::new(0xc0ffee));
@@ -100,16 +144,16 @@ mod tests {
                 Argument::Number(u64::MAX),
                 Argument::Request(request),
                 Argument::Member(&owner, request),
-                Argument::Options("ws", Some(9)),
-                Argument::Options("ws", None),
+                Argument::Options { waits: true, hears: None },
+                Argument::Options { waits: false, hears: Some(Hears::Nothing) },
                 Argument::Channel,
                 Argument::BeginBy,
                 Argument::Text(""),
             ];
-            let packed = evalsha("0123", &["a{é}", "b"], &arguments, &first, || time);
+            let packed = evalsha("0123", &["a{é}", "b"], &arguments, &first, &(time, Some(9)));
             let mut command = redis::cmd("EVALSHA");
             command.arg("0123").arg("2").arg("a{é}").arg("b").arg("a b\r\n$3\r\n").arg(u64::MAX.to_string());
-            command.arg("0000000000c0ffee").arg("client:1:0000000000c0ffee").arg("wsu9").arg("ws");
+            command.arg("0000000000c0ffee").arg("client:1:0000000000c0ffee").arg("wsu9").arg("sdu9");
             command.arg("redisson_lock__channel:{a}").arg(digits).arg("");
             assert_eq!(packed, command.get_packed_command());
         }

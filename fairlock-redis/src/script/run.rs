@@ -7,11 +7,11 @@ use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::Value;
 use smallvec::{SmallVec, smallvec};
 
-use super::arguments::{Argument, evalsha};
+use super::arguments::{Argument, Known, evalsha};
 use super::key_at_fault::key_at_fault;
 use super::keys::{Keys, KeysOfScript};
 use super::scripts::{Script, Text};
-use crate::net::{Failure, Meaning, Order, Pool, Route, ServerFailure, Servers};
+use crate::net::{Failure, Hears, Listeners, Meaning, Order, Pool, Route, ServerFailure, Servers};
 
 /// A script, the locks that it is for, and its arguments.
 pub(crate) struct Call<'a> {
@@ -95,7 +95,7 @@ impl<'a> Call<'a> {
     }
 
     /// The command for the server that this route leads to.
-    fn packed_for(&self, route: &Route) -> Vec<u8> {
+    fn packed_for(&self, servers: &Servers, route: &Route) -> Vec<u8> {
         let mut keys: KeysOfScript<'_> =
             self.locks.iter().flat_map(|lock| (self.script.keys)(lock)).collect();
         let mut arguments = Cow::from(&self.arguments);
@@ -106,7 +106,7 @@ impl<'a> Call<'a> {
             arguments.to_mut().extend(last.map(Argument::Number));
             arguments.to_mut().extend([Argument::Number(epoch), Argument::Text(voters)]);
         }
-        evalsha(&self.text().sha, &keys, &arguments, self.keys(), || route.pool.attempt_end())
+        evalsha(&self.text().sha, &keys, &arguments, self.keys(), &KnownNow { servers, pool: &route.pool })
     }
 
     fn explain(&self, failed: &ServerFailure, asked: &str) -> BackendError {
@@ -116,6 +116,31 @@ impl<'a> Call<'a> {
         let of_wrapper = |code: &str| self.wrapper.as_ref().and_then(|wrapper| wrapper.hook.meaning(code));
         let meaning = failed.failure.code().and_then(of_wrapper).or_else(|| meaning(&failed.failure));
         failed.failure.explain_as(meaning, &failed.at, asked)
+    }
+}
+
+/// What is known of a server at this moment.
+struct KnownNow<'a> {
+    servers: &'a Servers,
+    pool: &'a Pool,
+}
+
+impl Known for KnownNow<'_> {
+    fn attempt_end(&self) -> u64 {
+        self.pool.attempt_end()
+    }
+
+    fn listeners(&self) -> Listeners {
+        self.servers.listeners()
+    }
+
+    /// If the connections for commands broke after the subscription was last heard, it may be broken too, and its thread not have noticed.
+    fn is_deaf(&self, hears: Option<Hears>) -> bool {
+        match hears {
+            None => false,
+            Some(Hears::Nothing) => true,
+            Some(Hears::At(then)) => self.pool.has_lost_since(then),
+        }
     }
 }
 
@@ -149,15 +174,15 @@ pub(crate) fn foreign(servers: &Servers, message: &str, asked: &str) -> BackendE
 
 /// Runs one script.
 pub(crate) fn run(servers: &Servers, call: &Call<'_>) -> Result<Value, BackendError> {
-    let answer = servers.call(call.lock(), |route| run_there(route, call));
+    let answer = servers.call(call.lock(), |route| run_there(servers, route, call));
     answer.map_err(|failed| match key_at_fault(servers, call.script, call.keys(), &failed) {
         Some(key) => call.explain(&failed, &format!("{} on {key}", call.script.asked())),
         None => call.explain(&failed, &call.script.asked()),
     })
 }
 
-fn run_there(route: &Route, call: &Call<'_>) -> Result<Value, Failure> {
-    let ask = || route.call(&call.packed_for(route));
+fn run_there(servers: &Servers, route: &Route, call: &Call<'_>) -> Result<Value, Failure> {
+    let ask = || route.call_as_known(|| call.packed_for(servers, route));
     let answer = match ask() {
         // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and has run nothing.
         Err(failure) if failure.code() == Some("NOSCRIPT") => {
@@ -179,15 +204,15 @@ fn load(pool: &Pool, text: &Text) -> Result<(), Failure> {
 }
 
 /// Runs many scripts, in few round trips to each server; one answer each, in order.
-pub(crate) fn run_all<'a, C: Borrow<Call<'a>>>(
+pub(crate) fn run_all<'a, C: Borrow<Call<'a>> + Sync>(
     servers: &Servers,
     calls: &[C],
     order: Order,
 ) -> Vec<Result<Value, CallFailure>> {
     let locks: Vec<&str> = calls.iter().map(|call| call.borrow().lock()).collect();
-    let pack = |at: usize, route: &Route| calls[at].borrow().packed_for(route);
+    let pack = |at: usize, route: &Route| calls[at].borrow().packed_for(servers, route);
     let heard = |at: usize, pool: &Pool, answer| calls[at].borrow().heard(pool, answer);
-    let again = |at: usize, route: &Route| run_there(route, calls[at].borrow());
+    let again = |at: usize, route: &Route| run_there(servers, route, calls[at].borrow());
     let answers = servers.call_all(&locks, pack, order, heard, again);
     let failed = |(answer, call): (Result<Value, ServerFailure>, &C)| {
         answer.map_err(|failed| CallFailure {

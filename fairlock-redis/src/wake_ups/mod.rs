@@ -16,7 +16,7 @@ use fairlock_core::backend::{
 use parking_lot::Mutex;
 
 use self::untold::Untold;
-use crate::net::{Event, OnEvent, Servers, Subscriber};
+use crate::net::{Event, Hears, OnEvent, Servers, Subscriber};
 use crate::script::keys::client_channel;
 
 /// The subscribed clients of one backend.
@@ -114,16 +114,16 @@ impl WakeUps {
         Ok(Subscription::new(Registration { clients, others, client: name }))
     }
 
-    /// Whether the place's client knows that it has lost its subscription. False for a client that never had a subscription.
-    pub(crate) fn is_cut_off(&self, place: &Place<'_>) -> bool {
-        self.client(place).is_some_and(|client| client.subscriber.is_cut_off())
+    /// Whether the place's client hears messages. None for a client that never had a subscription.
+    pub(crate) fn hears(&self, place: &Place<'_>) -> Option<Hears> {
+        self.client(place).map(|client| client.subscriber.hears())
     }
 
     /// The server has answered a heartbeat of this place: if its client has been without a subscription for a while, that is
     /// logged.
     pub(crate) fn heartbeat_answered(&self, place: &Place<'_>) {
         let Some(client) = self.client(place) else { return };
-        let cut_off = client.subscriber.is_cut_off();
+        let cut_off = client.subscriber.hears() == Hears::Nothing;
         if client.deaf.lock().answered(cut_off, Instant::now()) {
             let name = &client.name;
             log::warn!(

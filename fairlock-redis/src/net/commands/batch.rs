@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     fn work(commands: usize) -> Work<'static> {
-        Work { packed: &b"xxxxxx"[..commands], commands }
+        Work { packed: &b"xxxxxx"[..commands], commands, knows: 0 }
     }
 
     fn answers_of(call: &WaitingCall) -> Vec<Option<i64>> {

@@ -12,6 +12,8 @@ pub(crate) struct CommandConnection {
     con: Option<Open>,
     /// The era of the pool in which the connection was opened.
     pub(super) era: u64,
+    /// The last fault that was noticed by the time that the connection was open.
+    pub(super) knows: u64,
 }
 
 struct Open {
@@ -27,7 +29,7 @@ impl CommandConnection {
     pub(super) const FRESH: Duration = Duration::from_secs(1);
 
     pub(crate) fn new() -> CommandConnection {
-        CommandConnection { con: None, era: 0 }
+        CommandConnection { con: None, era: 0, knows: 0 }
     }
 
     pub(crate) fn is_connected(&self) -> bool {

@@ -5,7 +5,12 @@
 //! fault a missing subscription counts only against waiters that have come since, because a client subscribes before it asks.
 //! Earlier waiters count until their places end.
 //!
-//! A client notices the fault by a lost connection. A new program had no connection, and looks how long the server has been up.
+//! A client notices the fault by a lost connection, and once more when a connection opens in its place: only then it knows the server's
+//! time, and clients that have come meanwhile may have come before their own subscriptions broke. A new program had no connection, and
+//! looks how long the server has been up.
+//!
+//! What a call says of this is packed before the connection that carries the call is known. So faults have numbers: a call that was
+//! packed before the last fault of its connection is packed anew (see `Pool::lead`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -38,14 +43,18 @@ pub(super) struct KnownListeners {
     fault: AtomicU64,
     /// Until when that fault counts, in microseconds.
     until: AtomicU64,
+    /// How many faults were noticed.
+    count: AtomicU64,
+    /// When a connection was last lost, or opened in place of one that was, in microseconds.
+    lost: AtomicU64,
     /// When the latest answered command was sent, in microseconds.
     heard: AtomicU64,
 }
 
 impl KnownListeners {
     pub(super) fn new() -> KnownListeners {
-        let [fault, until, heard] = [const { AtomicU64::new(0) }; 3];
-        KnownListeners { made: Instant::now(), fault, until, heard }
+        let [fault, until, count, lost, heard] = [const { AtomicU64::new(0) }; 5];
+        KnownListeners { made: Instant::now(), fault, until, count, lost, heard }
     }
 
     /// What a connection asks when it opens, beside the time.
@@ -56,31 +65,53 @@ impl KnownListeners {
     /// A connection has opened, perhaps in place of one that was lost. The server has said what time it is (in microseconds since
     /// 1970), and how long it has been up, if the user may know.
     pub(super) fn connected(&self, is_again: bool, time: Option<u64>, info: Option<&Value>) {
-        let time = time.unwrap_or(u64::MAX);
         let uptime = info.and_then(|info| {
             let seconds = field(text(info).ok()?, "uptime_in_seconds")?.parse().ok()?;
             Some(Duration::from_secs(seconds))
         });
+        // A later connection tells nothing new: without a loss the server has been up since the first.
+        let is_first = self.heard.load(Ordering::Relaxed) == 0;
         self.hears(Instant::now());
         if is_again {
-            self.faults(time, ALL_ARE_BACK);
-        } else if let Some(left) = uptime.and_then(|uptime| ALL_ARE_BACK.checked_sub(uptime)) {
-            // The end of the second in which the server started: no earlier waiter is passed over.
-            let seconds = (time / SECOND + 1).saturating_sub((ALL_ARE_BACK - left).as_secs());
-            self.faults(seconds.saturating_mul(SECOND), left);
+            self.lost(time);
+        } else if let Some(left) =
+            uptime.filter(|_| is_first).and_then(|uptime| ALL_ARE_BACK.checked_sub(uptime))
+        {
+            // The end of the second in which the server began, so that no earlier waiter is passed over; or now, if that is earlier.
+            let time = time.unwrap_or(u64::MAX);
+            let seconds = (time / SECOND).saturating_sub((ALL_ARE_BACK - left).as_secs());
+            self.faulted(seconds.saturating_add(1).saturating_mul(SECOND).min(time), left);
         }
     }
 
-    fn faults(&self, at: u64, lasts: Duration) {
+    /// A connection was lost by this time of the server.
+    pub(super) fn lost(&self, time: Option<u64>) {
+        self.lost.store(self.at(Instant::now()), Ordering::Relaxed);
+        self.faulted(time.unwrap_or(u64::MAX), ALL_ARE_BACK);
+    }
+
+    fn faulted(&self, at: u64, lasts: Duration) {
         self.fault.fetch_max(at, Ordering::Relaxed);
         let until =
             self.at(Instant::now()).saturating_add(u64::try_from(lasts.as_micros()).unwrap_or(u64::MAX));
         self.until.fetch_max(until, Ordering::Relaxed);
+        // Last: what is packed from here on says so.
+        self.count.fetch_add(1, Ordering::Release);
+    }
+
+    /// The number of the last fault. Read before what is packed by it.
+    pub(super) fn last_fault(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Whether a connection was lost after this time, or opened in place of one that was.
+    pub(super) fn has_lost_since(&self, then: Instant) -> bool {
+        self.lost.load(Ordering::Relaxed) > self.at(then)
     }
 
     /// A command that was sent then was answered.
     pub(super) fn hears(&self, sent: Instant) {
-        self.heard.store(self.at(sent), Ordering::Relaxed);
+        self.heard.store(self.at(sent).max(1), Ordering::Relaxed); // zero: never
     }
 
     /// Whether the loss of a connection would have been noticed.
@@ -123,13 +154,29 @@ mod tests {
         assert_eq!(after(&[]), Listeners::Known);
         assert_eq!(after(&[(false, 100, Some(60))]), Listeners::Known);
         assert_eq!(after(&[(false, 100, None)]), Listeners::Known, "the user may not know");
-        assert_eq!(after(&[(false, 100, Some(3))]), Listeners::KnownSince(98 * SECOND));
+        assert_eq!(after(&[(false, 100, Some(3))]), Listeners::KnownSince(98 * SECOND), "in its second");
+        assert_eq!(
+            after(&[(false, 100, Some(0)), (false, 109, Some(9))]),
+            Listeners::KnownSince(100 * SECOND + 7)
+        );
         let since = Listeners::KnownSince(130 * SECOND + 7);
         assert_eq!(after(&[(false, 100, Some(60)), (true, 130, Some(90))]), since);
         assert_eq!(after(&[(true, 130, Some(1)), (false, 130, Some(1))]), since);
         let known = KnownListeners::new();
-        known.faults(5, Duration::ZERO);
+        known.faulted(5, Duration::ZERO);
         assert_eq!(known.are(), Listeners::Known, "it is over");
+    }
+
+    #[test]
+    fn a_lost_connection_is_a_fault_at_once() {
+        let before = Instant::now();
+        let known = KnownListeners { made: before - 2 * ALL_ARE_BACK, ..KnownListeners::new() };
+        assert!(!known.has_lost_since(before - ALL_ARE_BACK) && known.last_fault() == 0);
+        known.lost(Some(7));
+        assert_eq!((known.are(), known.last_fault()), (Listeners::KnownSince(7), 1));
+        assert!(
+            known.has_lost_since(before - Duration::from_millis(1)) && !known.has_lost_since(Instant::now())
+        );
     }
 
     #[test]

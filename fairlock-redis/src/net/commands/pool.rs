@@ -10,9 +10,9 @@
 //! Every call ends within connect + 2 × response time-out (waiting: one response; connecting; the batch: one response);
 //! [`TURN`] commands of [`Pool::call_many`] count as one call.
 
+mod calls;
 mod doubts;
 
-use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -148,6 +148,11 @@ impl Pool {
         self.clock.refused_late(failure)
     }
 
+    /// Whether a connection was lost since then, or opened in place of one that was.
+    pub(crate) fn has_lost_since(&self, then: Instant) -> bool {
+        self.listeners.has_lost_since(then)
+    }
+
     /// For which waiters PUBSUB NUMSUB counts, as far as this client can tell. First checks whether the connections are still
     /// there, as the next call would.
     pub(crate) fn listeners(&self) -> Listeners {
@@ -180,55 +185,46 @@ impl Pool {
         pong.map(|_| ()).map_err(explain)
     }
 
-    /// Sends one packed command and waits for its reply. An error reply is [`Failure::Refused`].
-    pub(crate) fn call(&self, packed: impl Borrow<[u8]>) -> Result<Value, Failure> {
-        let mut answers = self.turn(Work { packed: packed.borrow(), commands: 1 });
-        answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".to_owned())))
-    }
-
-    /// Sends packed commands, [`TURN`] in a round trip; one answer each, in order. When the link fails, commands that were
-    /// written and not answered are [`Failure::Broken`], and the rest [`Failure::NotSent`].
-    pub(crate) fn call_many<P: Borrow<[u8]>>(&self, packed: &[P]) -> Vec<Result<Value, Failure>> {
-        let mut answers = Vec::with_capacity(packed.len());
-        let mut failed = None;
-        for chunk in packed.chunks(TURN) {
-            let work = Work { packed: &chunk.concat(), commands: chunk.len() };
-            let turn = match &failed {
-                Some(failure) => work.failed(failure),
-                None => self.turn(work),
-            };
-            if let Some(Err(Failure::Broken(cause) | Failure::NotSent(cause))) = turn.last() {
-                failed = Some(Failure::NotSent(cause.clone()));
+    /// `pack` makes the commands, and says of which fault they know.
+    fn turn(&self, commands: usize, pack: &dyn Fn() -> (u64, Vec<u8>)) -> Answers {
+        let start = Instant::now();
+        // A call that is outdated while it waits is packed anew, and waits on, within the same time.
+        loop {
+            let (knows, packed) = pack(); // without the mutex: it may connect
+            let work = Work { packed: &packed, commands, knows };
+            match self.lead_or_follow(work, start) {
+                CallOutcome::Lead(connection) => return self.lead(connection, work, pack),
+                CallOutcome::Answered(answers) => return answers,
+                CallOutcome::Outdated => {}
+                CallOutcome::TimedOut => {
+                    return work.failed(&Failure::Broken("no answer in time".to_owned()));
+                }
             }
-            answers.extend(turn);
         }
-        answers
     }
 
-    fn turn(&self, work: Work<'_>) -> Answers {
+    fn lead_or_follow(&self, work: Work<'_>, start: Instant) -> CallOutcome {
         let mut state = self.state.lock();
         match state.enter() {
-            Entry::Lead(connection) => {
-                drop(state);
-                self.lead(connection, work)
-            }
-            Entry::Down(cause) => work.failed(&cause),
+            Entry::Lead(connection) => CallOutcome::Lead(connection),
+            Entry::Down(cause) => CallOutcome::Answered(work.failed(&cause)),
             Entry::Wait => {
                 let call = Arc::new(WaitingCall::new(work));
                 state.waiting.push_back(Arc::clone(&call));
                 drop(state);
-                self.follow(&call)
+                self.follow(&call, start)
             }
         }
     }
 
     /// Waits until a leader has sent the work, or passes a connection on.
-    fn follow(&self, call: &Arc<WaitingCall>) -> Answers {
-        let (start, response) = (Instant::now(), self.settings.timeouts.response);
+    fn follow(&self, call: &Arc<WaitingCall>, start: Instant) -> CallOutcome {
+        let response = self.settings.timeouts.response;
         let waited = match call.wait(start + response) {
             CallOutcome::TimedOut if self.stop_waiting(call) => {
                 let count = self.state.lock().count;
-                return call.work().failed(&Failure::NotSent(format!("all {count} connections are busy")));
+                let busy = Failure::NotSent(format!("all {count} connections are busy"));
+                return CallOutcome::Answered(call.work().failed(&busy));
             }
             // The call waits no longer: a leader has just taken it, to send it or to pass the connection on. Both are
             // bounded.
@@ -236,12 +232,7 @@ impl Pool {
             waited => waited,
         };
         // Leaves no gap between the last check and the end: see `WaitingCall::leave`.
-        let waited = if matches!(waited, CallOutcome::TimedOut) { call.leave() } else { waited };
-        match waited {
-            CallOutcome::Lead(connection) => self.lead(connection, call.work()),
-            CallOutcome::Answered(answers) => answers,
-            CallOutcome::TimedOut => call.work().failed(&Failure::Broken("no answer in time".to_owned())),
-        }
+        if matches!(waited, CallOutcome::TimedOut) { call.leave() } else { waited }
     }
 
     /// Takes a call out of those that wait; false if it does not wait. Leaders take calls under the same mutex: a call that is found
@@ -253,16 +244,25 @@ impl Pool {
     }
 
     /// Sends a caller's own work, together with some waiting calls.
-    fn lead(&self, connection: CommandConnection, work: Work<'_>) -> Answers {
+    fn lead(
+        &self,
+        connection: CommandConnection,
+        work: Work<'_>,
+        pack: &dyn Fn() -> (u64, Vec<u8>),
+    ) -> Answers {
         // Both are guards: however this ends, followers get an answer first, then the connection is passed on.
         let mut held = Held { pool: self, connected: connection.is_connected(), connection };
         let asked = match self.ready(&mut held.connection) {
             Ok(asked) => asked,
             Err(failure) => return work.failed(&failure),
         };
+        // The connection is new after a fault that the commands do not know of: they would have the server pass over waiters whose
+        // clients are not subscribed yet.
+        let anew = (work.knows < held.connection.knows).then(pack);
+        let work = anew.as_ref().map_or(work, |(_, packed)| Work { packed, ..work });
         // Only now: while this connection opens, waiting callers can be served by another one, or leave and know that
         // nothing was sent.
-        let mut batch = Batch::new(work, self.share(work.commands));
+        let mut batch = Batch::new(work, self.share(work.commands, held.connection.knows));
         let (packed, commands) = (batch.packed(), batch.commands());
         let (response, era) = (self.settings.timeouts.response, held.connection.era);
         let mut is_logged_in = true;
@@ -325,6 +325,7 @@ impl Pool {
                 }
                 drop(state);
                 self.listeners.connected(is_again, self.clock.time(), info.as_ref());
+                connection.knows = self.listeners.last_fault();
                 Ok(Instant::now())
             }
             Err(failure) => {
@@ -336,14 +337,20 @@ impl Pool {
 
     /// A leader's part of the waiting calls. For a near server a fair part, which leaves work for the other connections. For a distant
     /// server all of them: a call that stays would wait for another connection to come back, half a cycle longer.
-    fn share(&self, own: usize) -> VecDeque<Arc<WaitingCall>> {
+    /// Calls that do not know of the connection's last fault go back to their callers.
+    fn share(&self, own: usize, knows: u64) -> VecDeque<Arc<WaitingCall>> {
         let mut state = self.state.lock();
         let parts = if self.distance.is_far() { 1 } else { state.count };
         let most = state.waiting.len().div_ceil(parts);
         let (mut taken, mut commands) = (VecDeque::with_capacity(most.min(TURN)), own);
+        let mut outdated = Vec::new();
         while taken.len() < most
             && let Some(next) = state.waiting.pop_front()
         {
+            if next.work().knows < knows {
+                outdated.push(next);
+                continue;
+            }
             commands += next.work().commands;
             if commands > TURN {
                 state.waiting.push_front(next);
@@ -351,6 +358,8 @@ impl Pool {
             }
             taken.push_back(next);
         }
+        drop(state); // waking is a system call
+        outdated.iter().for_each(|call| call.outdated());
         taken
     }
 
@@ -359,7 +368,10 @@ impl Pool {
         let mut state = self.state.lock();
         state.connected += usize::from(connection.is_connected());
         state.connected -= usize::from(was_connected);
-        state.lost += usize::from(was_connected && !connection.is_connected());
+        if was_connected && !connection.is_connected() {
+            state.lost += 1;
+            self.listeners.lost(self.clock.time());
+        }
         loop {
             if !connection.is_connected()
                 && let Some(cause) = state.down()

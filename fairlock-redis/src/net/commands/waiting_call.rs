@@ -18,6 +18,8 @@ pub(super) struct Work<'a> {
     /// The commands as bytes for the wire, one after the other.
     pub(super) packed: &'a [u8],
     pub(super) commands: usize,
+    /// The last fault that the commands know of: a connection with a later one does not carry them.
+    pub(super) knows: u64,
 }
 
 impl Work<'_> {
@@ -31,6 +33,7 @@ impl Work<'_> {
 pub(super) struct WaitingCall {
     packed: Vec<u8>,
     commands: usize,
+    knows: u64,
     stage: Mutex<Stage>,
     changed: Condvar,
 }
@@ -41,6 +44,8 @@ enum Stage {
     /// The caller has a connection and leads.
     Leads(CommandConnection),
     Answered(Answers),
+    /// A fault was noticed since the commands were packed: the caller packs them anew.
+    Outdated,
     /// The caller has left.
     Gone,
 }
@@ -49,19 +54,20 @@ enum Stage {
 pub(super) enum CallOutcome {
     Lead(CommandConnection),
     Answered(Answers),
+    Outdated,
     TimedOut,
 }
 
 impl WaitingCall {
     /// Copies the work: another thread sends the call, perhaps after the caller has left.
     pub(super) fn new(work: Work<'_>) -> WaitingCall {
-        let Work { packed, commands } = work;
+        let Work { packed, commands, knows } = work;
         let (stage, changed) = (Mutex::new(Stage::Waiting), Condvar::new());
-        WaitingCall { packed: packed.to_vec(), commands, stage, changed }
+        WaitingCall { packed: packed.to_vec(), commands, knows, stage, changed }
     }
 
     pub(super) fn work(&self) -> Work<'_> {
-        Work { packed: &self.packed, commands: self.commands }
+        Work { packed: &self.packed, commands: self.commands, knows: self.knows }
     }
 
     /// Waits for an answer or a connection.
@@ -81,6 +87,7 @@ impl WaitingCall {
         match std::mem::replace(&mut *stage, Stage::Gone) {
             Stage::Leads(connection) => CallOutcome::Lead(connection),
             Stage::Answered(answers) => CallOutcome::Answered(answers),
+            Stage::Outdated => CallOutcome::Outdated,
             Stage::Waiting => {
                 *stage = undecided;
                 CallOutcome::TimedOut
@@ -90,9 +97,17 @@ impl WaitingCall {
     }
 
     pub(super) fn answer(&self, answers: Answers) {
+        self.decide(Stage::Answered(answers));
+    }
+
+    pub(super) fn outdated(&self) {
+        self.decide(Stage::Outdated);
+    }
+
+    fn decide(&self, decided: Stage) {
         let mut stage = self.stage.lock();
         if matches!(*stage, Stage::Waiting) {
-            *stage = Stage::Answered(answers);
+            *stage = decided;
             drop(stage);
             self.changed.notify_one();
         }
@@ -116,7 +131,7 @@ mod tests {
     use super::*;
 
     fn call() -> WaitingCall {
-        WaitingCall::new(Work { packed: &[], commands: 2 })
+        WaitingCall::new(Work { packed: &[], commands: 2, knows: 0 })
     }
 
     #[test]

@@ -3,13 +3,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{LineLimit, pause};
 use redis::{Value, cmd};
 
-use super::{Event, NUDGE, Shared};
+use super::{Event, Hears, NUDGE, Shared};
 use crate::net::connection::{Address, Connection, Failure, open};
 
 /// The longest sleep of the thread: it bounds how late it sees its end, and a wanted channel without a nudge.
@@ -29,7 +28,7 @@ pub(super) fn listen(shared: &Arc<Shared>, mut link: Link) {
     let _end = End(shared);
     loop {
         let Err(loss) = link.receive(shared) else { return };
-        shared.cut_off.store(true, Ordering::Relaxed);
+        *shared.hears.lock() = Hears::Nothing;
         // Not a warning: the client's watchdog logs an outage, with what it concerns; an idle client misses nothing.
         log::debug!(
             target: "fairlock::wake",
@@ -41,7 +40,7 @@ pub(super) fn listen(shared: &Arc<Shared>, mut link: Link) {
         let Some(back) = reconnect(shared) else { return };
         link = back;
         // Before the gap is delivered: the calls that follow it tell the server that the client listens again.
-        shared.cut_off.store(false, Ordering::Relaxed);
+        shared.is_heard();
         log::debug!(
             target: "fairlock::wake",
             event = "back", server:% = link.at;
@@ -64,7 +63,7 @@ impl Drop for End<'_> {
                 "the thread for wake-ups panicked: no more will arrive"
             );
         }
-        self.0.cut_off.store(true, Ordering::Relaxed);
+        *self.0.hears.lock() = Hears::Nothing;
         self.0.channels.end();
     }
 }
@@ -149,7 +148,7 @@ impl Link {
             }
             match self.con.receive_message(Instant::now() + TICK, shared.timeouts.response)? {
                 Some(reply) => {
-                    last = Instant::now();
+                    last = shared.is_heard();
                     // No command is under way: the next answer would be taken for that of a later one.
                     let Reply::Message(message) = Reply::read(self.con.answered(reply))? else {
                         let what = "an answer without a command where messages come in";
@@ -159,7 +158,7 @@ impl Link {
                 }
                 None if last.elapsed() >= QUIET => {
                     self.ping(shared)?;
-                    last = Instant::now();
+                    last = shared.is_heard();
                 }
                 None => {}
             }
@@ -329,7 +328,7 @@ impl Message {
 #[cfg(feature = "night")]
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicU64};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     use parking_lot::Mutex;
 
@@ -371,7 +370,7 @@ mod tests {
             timeouts: TIMEOUTS,
             own_channel: "own".to_owned(),
             channels: Channels::default(),
-            cut_off: AtomicBool::new(false),
+            hears: Mutex::new(Hears::Nothing),
             on_event: Mutex::new(on_event),
         }
     }
@@ -441,8 +440,9 @@ mod tests {
     fn the_end_of_the_thread_releases_its_callers() {
         let address = Address::parse("redis://h:1").expect("an address");
         let shared = shared(Arc::new(address), None);
+        shared.is_heard();
         drop(End(&shared));
-        assert!(shared.cut_off.load(Ordering::Relaxed) && shared.channels.take_changes().is_none());
+        assert!(*shared.hears.lock() == Hears::Nothing && shared.channels.take_changes().is_none());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Wake-ups: a connection and a thread that listen on the channels of one client.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -51,6 +51,15 @@ pub(crate) enum Event<'a> {
     Gap,
 }
 
+/// Whether a subscriber hears what is published, as far as its thread has noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hears {
+    /// The server last proved at this time that it passes messages on.
+    At(Instant),
+    /// From the loss of the subscription until the next one is confirmed.
+    Nothing,
+}
+
 pub(crate) type OnEvent = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
 /// The word that wakes the listener's thread. The listener takes up changes after every message, and does not pass
@@ -62,13 +71,19 @@ struct Shared {
     timeouts: Timeouts,
     own_channel: String,
     channels: Channels,
-    /// True from the loss of the subscription until the next one is confirmed.
-    cut_off: AtomicBool,
+    hears: Mutex<Hears>,
     /// None once the subscriber is dropped.
     on_event: Mutex<Option<OnEvent>>,
 }
 
 impl Shared {
+    /// The server has just proved that the subscription is there. Returns the time.
+    fn is_heard(&self) -> Instant {
+        let now = Instant::now();
+        *self.hears.lock() = Hears::At(now);
+        now
+    }
+
     /// Holds no lock during the callback, which may drop the subscriber.
     fn deliver(&self, event: &Event<'_>) {
         let on_event = self.on_event.lock().clone();

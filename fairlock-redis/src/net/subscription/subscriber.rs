@@ -5,7 +5,6 @@
 //! the client's own channel, and the thread wakes and subscribes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -13,7 +12,7 @@ use redis::{Value, cmd};
 
 use super::channels::Channels;
 use super::listener::{Link, TICK, listen};
-use super::{Endpoints, NUDGE, OnEvent, Shared};
+use super::{Endpoints, Hears, NUDGE, OnEvent, Shared};
 use crate::net::connection::{Failure, Timeouts};
 
 /// Listens until it is dropped. The drop does not wait: it releases the callback, and nothing more is delivered but a
@@ -41,10 +40,11 @@ impl Subscriber {
             timeouts,
             own_channel,
             channels: Channels::default(),
-            cut_off: AtomicBool::new(false),
+            hears: Mutex::new(Hears::Nothing),
             on_event: Mutex::new(Some(on_event)),
         });
         let link = first_link(&shared).map_err(Failure::before_sending)?;
+        shared.is_heard();
         let subscriber = Subscriber { shared: Arc::clone(&shared) };
         std::thread::Builder::new()
             .name("fairlock-listen".to_owned())
@@ -96,9 +96,9 @@ impl Subscriber {
         self.shared.channels.unwant(channel);
     }
 
-    /// Whether there is no subscription, as far as the thread has noticed.
-    pub(crate) fn is_cut_off(&self) -> bool {
-        self.shared.cut_off.load(Ordering::Relaxed)
+    /// Whether messages arrive, as far as the thread has noticed.
+    pub(crate) fn hears(&self) -> Hears {
+        *self.shared.hears.lock()
     }
 }
 

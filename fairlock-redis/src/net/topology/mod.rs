@@ -173,7 +173,7 @@ impl dyn Topology {
     pub(crate) fn call_all(
         &self,
         keys: &[&str],
-        pack: impl Fn(usize, &Route) -> Vec<u8>,
+        pack: impl Fn(usize, &Route) -> Vec<u8> + Sync,
         order: Order,
         heard: impl Fn(usize, &Pool, Result<Value, Failure>) -> Result<Value, Failure>,
         again: impl Fn(usize, &Route) -> Result<Value, Failure>,
@@ -182,17 +182,14 @@ impl dyn Topology {
         let mut servers: Vec<Part> = Vec::new();
         for (at, key) in keys.iter().enumerate() {
             match self.route(key) {
-                Ok(route) => {
-                    let item = (at, pack(at, &route));
-                    match servers.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &route.pool)) {
-                        Some((_, items)) => items.push(item),
-                        None => servers.push((route.pool, vec![item])),
-                    }
-                }
+                Ok(route) => match servers.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &route.pool)) {
+                    Some((_, items)) => items.push((at, route)),
+                    None => servers.push((Arc::clone(&route.pool), vec![(at, route)])),
+                },
                 Err(failure) => answers[at] = Some(Err(self.nowhere(failure))),
             }
         }
-        let replies = ask_each(&servers, order);
+        let replies = ask_each(&servers, &pack, order);
         let until = Instant::now() + self.timeouts().response;
         // A server has one reason for many commands, and is asked for it once.
         let mut explored: Option<(Failure, Failure)> = None;
@@ -264,14 +261,20 @@ impl dyn Topology {
     }
 }
 
-/// A server, and its part of the commands, with the index of each.
-type Part = (Arc<Pool>, Vec<(usize, Vec<u8>)>);
+/// A server, and the index and route of each command for it.
+type Part = (Arc<Pool>, Vec<(usize, Route)>);
 
 /// The replies of each server.
-fn ask_each(servers: &[Part], order: Order) -> Vec<Vec<Result<Value, Failure>>> {
+fn ask_each(
+    servers: &[Part],
+    pack: &(impl Fn(usize, &Route) -> Vec<u8> + Sync),
+    order: Order,
+) -> Vec<Vec<Result<Value, Failure>>> {
     let ask = |(pool, items): &Part| {
-        let packed: Vec<&[u8]> = items.iter().map(|(_, packed)| packed.as_slice()).collect();
-        pool.call_many(&packed)
+        pool.call_many_as_known(items.len(), |item| {
+            let (at, route) = &items[item];
+            pack(*at, route)
+        })
     };
     if order == Order::InTurn || servers.len() == 1 {
         return servers.iter().map(ask).collect();
@@ -334,10 +337,11 @@ mod tests {
                 })
             });
             let part = |server: &FakeServer| {
-                let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 1));
-                (Arc::new(pool), vec![(0, cmd("ECHO").arg("x").get_packed_command())])
+                let pool = Arc::new(Pool::new(server.address(), &Settings::new(TIMEOUTS, 1)));
+                (Arc::clone(&pool), vec![(0, Route::to(&pool))])
             };
-            let replies = ask_each(&servers.each_ref().map(part), order);
+            let echo = |_: usize, _: &Route| cmd("ECHO").arg("x").get_packed_command();
+            let replies = ask_each(&servers.each_ref().map(part), &echo, order);
             assert!(replies.iter().all(|replies| replies.len() == 1 && replies[0].is_ok()), "{replies:?}");
             assert_eq!(seen.load(Ordering::SeqCst), most, "{order:?}");
         }

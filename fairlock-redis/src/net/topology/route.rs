@@ -34,6 +34,11 @@ impl Route {
         let mut answers = self.pool.call_many(&[asking.as_slice(), packed]);
         answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".to_owned())))
     }
+
+    /// See [`Pool::call_as_known`]. In a cluster nothing is known of the listeners.
+    pub(crate) fn call_as_known(&self, pack: impl Fn() -> Vec<u8>) -> Result<Value, Failure> {
+        if self.is_asking { self.call(&pack()) } else { self.pool.call_as_known(pack) }
+    }
 }
 
 /// A server, and its reply to a question about itself.

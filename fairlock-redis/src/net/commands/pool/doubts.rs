@@ -100,6 +100,9 @@ impl Pool {
     /// carries a batch has its own time-out; a connection with a later answer is well.
     pub(super) fn fell_silent(&self, asked: Instant) {
         let closed = self.state.lock().take_idle(|connection| connection.is_quiet_since(asked));
+        if !closed.is_empty() {
+            self.listeners.lost(self.clock.time());
+        }
         drop(closed); // system calls, without the mutex
     }
 

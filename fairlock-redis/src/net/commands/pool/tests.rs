@@ -191,7 +191,7 @@ fn taken_by(leader: impl FnOnce(VecDeque<Arc<WaitingCall>>)) -> Result<Value, Fa
     let answer = std::thread::scope(|scope| {
         let caller = scope.spawn(|| pool.call(echo("x")));
         until(|| waiting(&pool) == 1);
-        leader(pool.share(0));
+        leader(pool.share(0, 0));
         caller.join().expect("an answer")
     });
     pool.put_back(connection, false);
@@ -304,6 +304,32 @@ fn a_pool_connects_for_the_clock_and_the_listeners() {
     assert_eq!(nowhere.listeners(), Listeners::Unknown);
 }
 
+/// The calls wait for the connection of `first` when it breaks. The one that opens another connection for itself, and the one that it
+/// would have sent along, were packed before the fault.
+#[test]
+fn what_waits_while_a_connection_breaks_is_packed_anew() {
+    let (gate, server) = gated(|_, words| match words {
+        [_, word] if word == "first" => Act::HangUp,
+        _ => polite(words),
+    });
+    let pool = Pool::new(server.address(), &Settings::new(PATIENT, 1));
+    let tell = || pool.call_as_known(|| echo(&format!("{:?}", pool.listeners())));
+    assert_eq!(tell(), bulk("Known"));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| pool.call(echo("first")));
+        until(|| gate.is_reached());
+        let others = [(); 2].map(|()| scope.spawn(tell));
+        until(|| waiting(&pool) == 2);
+        gate.open();
+        assert!(first.join().expect("an answer").is_err());
+        for other in others {
+            let said = other.join().expect("an answer");
+            assert!(said != bulk("Known") && said.is_ok(), "{said:?}");
+        }
+    });
+    assert_eq!(server.connections(), 2);
+}
+
 /// Another leader's attempt has failed since a leader took its connection.
 #[test]
 fn a_leader_does_not_connect_to_a_server_that_is_down_by_now() {
@@ -321,7 +347,7 @@ fn a_connection_for_a_caller_that_left_goes_to_the_next() {
     let server = FakeServer::start(|_, words| polite(words));
     let pool = Pool::new(server.address(), &Settings::new(PATIENT, 1));
     let connection = pool.state.lock().idle.pop().expect("a connection");
-    let gone = Arc::new(WaitingCall::new(Work { packed: &echo("gone"), commands: 1 }));
+    let gone = Arc::new(WaitingCall::new(Work { packed: &echo("gone"), commands: 1, knows: 0 }));
     assert!(matches!(gone.leave(), CallOutcome::TimedOut));
     pool.state.lock().waiting.push_back(gone);
     std::thread::scope(|scope| {
@@ -363,14 +389,14 @@ fn a_server_that_is_far_away_gets_more_connections() {
 #[test]
 fn a_leader_takes_a_fair_part_and_all_for_a_far_server() {
     let pool = Pool::new(Address::parse("redis://nowhere").expect("an address"), &Settings::new(TIMEOUTS, 2));
-    let waiting = || Arc::new(WaitingCall::new(Work { packed: &echo("x"), commands: 1 }));
+    let waiting = || Arc::new(WaitingCall::new(Work { packed: &echo("x"), commands: 1, knows: 0 }));
     pool.state.lock().waiting.extend((0..100).map(|_| waiting()));
-    assert_eq!(pool.share(1).len(), 50);
+    assert_eq!(pool.share(1, 0).len(), 50);
     let long_ago = Instant::now() - SECOND;
     assert!((0..16).any(|_| pool.distance.is_found_far(long_ago, 1)));
-    assert_eq!(pool.share(1).len(), 50, "all that wait");
+    assert_eq!(pool.share(1, 0).len(), 50, "all that wait");
     pool.state.lock().waiting.extend((0..TURN).map(|_| waiting()));
-    assert_eq!(pool.share(1).len(), TURN - 1);
+    assert_eq!(pool.share(1, 0).len(), TURN - 1);
 }
 
 #[test]
