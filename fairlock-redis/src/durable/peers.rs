@@ -19,7 +19,7 @@ use redis::{Cmd, Value, cmd};
 
 use super::lives::{LIFE, key_of_slot};
 use crate::checks::invalid;
-use crate::net::{Failure, Greeting, Servers};
+use crate::net::{Failure, Greeting, Refusal, Servers};
 use crate::script::reply::text;
 
 /// How often a refused client looks again, while its callers ask for locks.
@@ -37,8 +37,8 @@ pub(crate) struct DurablePeers {
     /// Whether `seen` is some, to be read without its mutex by each ask.
     is_refused: AtomicBool,
     seen: Mutex<Option<Seen>>,
-    /// The user may not look: each further look would be an entry in the ACL LOG.
-    may_not_look: AtomicBool,
+    /// The user may not look.
+    may_not_look: Refusal,
 }
 
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl DurablePeers {
 
     fn may_look_again(&self, now: Instant) -> bool {
         let mut seen = self.seen.lock();
-        let Some(seen) = seen.as_mut().filter(|_| !self.may_not_look.load(Ordering::Relaxed)) else {
+        let Some(seen) = seen.as_mut().filter(|_| !self.may_not_look.is_believed()) else {
             return false;
         };
         let is_due = seen.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOKS_EVERY);
@@ -141,9 +141,7 @@ impl DurablePeers {
     fn take(&self, reply: Result<Value, Failure>) {
         match reply {
             Ok(reply) => self.heard(&reply, Instant::now()),
-            Err(failure) if failure.code() == Some("NOPERM") => {
-                self.may_not_look.store(true, Ordering::Relaxed)
-            }
+            Err(failure) if failure.code() == Some("NOPERM") => self.may_not_look.heard(),
             Err(_) => {}
         }
     }
@@ -151,7 +149,7 @@ impl DurablePeers {
 
 impl Greeting for DurablePeers {
     fn question(&self) -> Option<Cmd> {
-        (!self.may_not_look.load(Ordering::Relaxed)).then(|| self.look())
+        (!self.may_not_look.is_believed()).then(|| self.look())
     }
 
     fn answered(&self, reply: Result<Value, Failure>) {
@@ -224,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_without_the_right_to_it_is_not_repeated() {
+    fn a_look_without_the_right_to_it_is_repeated_each_minute() {
         let peers = DurablePeers::looking(true);
         let first = cmd("HGET").arg(key_of_slot(0)).arg("grace").get_packed_command();
         peers.answered(Err(Failure::refused("MOVED", "0 127.0.0.1:2")));
@@ -233,5 +231,7 @@ mod tests {
         assert_eq!(asked(&peers), None);
         peers.heard(&grace(), Instant::now());
         assert!(!peers.may_look_again(Instant::now()));
+        peers.may_not_look.grow_old();
+        assert!(asked(&peers).is_some() && peers.may_look_again(Instant::now()));
     }
 }

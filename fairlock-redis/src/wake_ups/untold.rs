@@ -9,6 +9,7 @@
 //! - **Another server has taken over since**: as with a message of the former server. A client that could believe it asks first
 //!   (`confirms`).
 //! - **The client waits while its right ends**: its next answer makes it poll.
+//! - **The right comes back**: the client tests it once a minute, by an ask of a waiter, and polls no longer.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,7 @@ use std::time::Duration;
 use fairlock_core::backend::log_safely;
 use redis::{Value, cmd};
 
-use crate::net::{Order, Route, ServerFailure, Servers};
+use crate::net::{Order, Refusal, Route, ServerFailure, Servers};
 use crate::script::reply::{items, text};
 
 /// How often the first waiter of a client that may not publish looks. The second waiter looks half as often, and so on: the waiters
@@ -27,10 +28,13 @@ const POLL_EVERY: Duration = Duration::from_millis(20);
 /// What the client knows about its right to publish.
 pub(crate) struct Untold {
     servers: Servers,
-    /// Why scripts may not publish, once one was refused.
+    /// Why scripts may not publish, once one was refused; and when the last one was.
     of_scripts: OnceLock<String>,
-    /// Why the client may not publish either: probably its peers may not, since they log in as the same user.
-    of_client: OnceLock<String>,
+    scripts: Refusal,
+    /// Whether the client may not publish either: probably its peers may not, since they log in as the same user. And when it was refused
+    /// last.
+    polls: AtomicBool,
+    client: Refusal,
     is_tested: AtomicBool,
 }
 
@@ -55,8 +59,8 @@ fn take(reply: &mut Value) -> Option<Messages> {
 
 impl Untold {
     pub(super) fn new(servers: &Servers) -> Untold {
-        let [of_scripts, of_client] = Default::default();
-        Untold { servers: servers.clone(), of_scripts, of_client, is_tested: false.into() }
+        let (of_scripts, scripts, polls, client, is_tested) = Default::default();
+        Untold { servers: servers.clone(), of_scripts, scripts, polls, client, is_tested }
     }
 
     /// Takes what the scripts for these locks could not send out of their replies, and sends it.
@@ -69,7 +73,8 @@ impl Untold {
             packed.extend(messages.iter().map(|words| cmd("PUBLISH").arg(words).get_packed_command()));
         }
         let Some((lock, why)) = reason else { return };
-        if let Some(refused) = self.publish(&locks, &packed) {
+        self.scripts.heard();
+        if let Err(Some(refused)) = self.publish(&locks, &packed) {
             self.poll(lock, &refused);
         } else if self.of_scripts.set(why.clone()).is_ok() {
             log_safely(|| {
@@ -84,18 +89,25 @@ impl Untold {
         }
     }
 
-    /// The server's reason, if it refuses one of the messages and would refuse the next as well. A message that is lost otherwise is
-    /// not sent again.
-    fn publish(&self, locks: &[&str], packed: &[Vec<u8>]) -> Option<ServerFailure> {
+    /// A message that is lost is not sent again.
+    ///
+    /// # Errors
+    /// The server's reason, if it refuses one of the messages and would refuse the next as well; none if a message is lost otherwise.
+    fn publish(&self, locks: &[&str], packed: &[Vec<u8>]) -> Result<(), Option<ServerFailure>> {
         let pack = |at: usize, _: &Route| packed[at].clone();
         let again = |at: usize, route: &Route| route.pool.call(packed[at].as_slice());
         let sent = self.servers.call_all(locks, pack, Order::InTurn, |_, _, answer| answer, again);
-        sent.into_iter().filter_map(Result::err).find(|failed| failed.failure.is_lasting_refusal())
+        let mut lost = sent.into_iter().filter_map(Result::err).peekable();
+        if lost.peek().is_none() {
+            return Ok(());
+        }
+        Err(lost.find(|failed| failed.failure.is_lasting_refusal()))
     }
 
     fn poll(&self, lock: &str, refused: &ServerFailure) {
         let why = refused.failure.to_string();
-        if self.of_client.set(why.clone()).is_err() {
+        self.client.heard();
+        if self.polls.swap(true, Ordering::Relaxed) {
             return;
         }
         log_safely(|| {
@@ -109,25 +121,36 @@ impl Untold {
         });
     }
 
-    /// A request waits from now on. The first such request tests whether the client may publish on its own channel: a client that
-    /// only waits would not learn that otherwise.
+    /// A request waits. The first such request tests whether the client may publish on its own channel: a client that only waits would not
+    /// learn that otherwise. While the client may not, one request a minute tests the right again.
     pub(crate) fn waits(&self, lock: &str, own_channel: impl FnOnce() -> String) {
-        if !self.is_tested.swap(true, Ordering::Relaxed) {
-            let test = cmd("PUBLISH").arg(own_channel()).arg("nudge").get_packed_command();
-            if let Some(refused) = self.publish(&[lock], &[test]) {
-                self.poll(lock, &refused);
-            }
+        let is_first = !self.is_tested.swap(true, Ordering::Relaxed);
+        if !is_first && !self.client.is_doubted() {
+            return;
+        }
+        let test = cmd("PUBLISH").arg(own_channel()).arg("nudge").get_packed_command();
+        match self.publish(&[lock], &[test]) {
+            // The refusal is kept, to be doubted again: another thread's message may be refused at this moment.
+            Ok(()) if self.polls.swap(false, Ordering::Relaxed) => log_safely(|| {
+                log::info!(
+                    target: "fairlock::wake",
+                    event = "not mute", lock;
+                    "this client may publish messages again: its waiters look for their turns no longer"
+                );
+            }),
+            Err(Some(refused)) => self.poll(lock, &refused),
+            _ => {}
         }
     }
 
     /// Whether waiters look for their turns.
     fn polls(&self) -> bool {
-        self.of_client.get().is_some()
+        self.polls.load(Ordering::Relaxed)
     }
 
-    /// Why scripts may not publish, if one was refused, while the client may.
+    /// Why scripts may not publish, if one was refused within the last minute, while the client may.
     pub(crate) fn refusal_of_scripts(&self) -> Option<&str> {
-        self.of_scripts.get().map(String::as_str)
+        self.of_scripts.get().filter(|_| self.scripts.is_believed()).map(String::as_str)
     }
 
     /// When a waiter of this rank looks by itself, if the server has told it to after `recheck_in`.
@@ -141,6 +164,8 @@ impl Untold {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::backend::RedisBackend;
     use crate::fake_backend::bulk;
@@ -165,6 +190,29 @@ mod tests {
             untold.waits("a", || "fairlock:u".to_owned());
             assert_eq!(untold.polls(), polls, "{said}");
         }
+    }
+
+    #[test]
+    fn a_client_that_may_publish_again_polls_no_longer() {
+        let is_refused = Arc::new(AtomicBool::new(true));
+        let refuses = Arc::clone(&is_refused);
+        let server = FakeServer::start(move |_, words| match words[0].as_str() {
+            "PUBLISH" if refuses.load(Ordering::SeqCst) => Act::Say("-NOPERM no\r\n".to_owned()),
+            "PUBLISH" => Act::Say(":1\r\n".to_owned()),
+            _ => polite(words),
+        });
+        let backend = RedisBackend::builder(&format!("redis://{}", server.address())).connect().unwrap();
+        let untold = &backend.0.shared.wake_ups.untold;
+        let polls_after_a_wait = || {
+            untold.waits("a", || "fairlock:u".to_owned());
+            (untold.polls(), server.asked("PUBLISH").len())
+        };
+        assert_eq!([(); 2].map(|()| polls_after_a_wait()), [(true, 1); 2]);
+        untold.client.grow_old();
+        assert_eq!([(); 2].map(|()| polls_after_a_wait()), [(true, 2); 2], "it is still refused");
+        is_refused.store(false, Ordering::SeqCst);
+        untold.client.grow_old();
+        assert_eq!([(); 2].map(|()| polls_after_a_wait()), [(false, 3); 2]);
     }
 
     /// Only a reply in its very shape has messages; any other reply stays as it is.

@@ -4,7 +4,8 @@
 //! | known | moves to | by |
 //! | --- | --- | --- |
 //! | nothing | master | a server that says so; from then on a replica is an outage, and never used |
-//! | nothing | untold | a server that refuses ROLE; from then on it is not asked |
+//! | nothing | untold | a server that refuses ROLE; from then on it is asked once a minute |
+//! | untold | master | a server that says so |
 //!
 //! Until then a replica is used: if the address is wrong, a call's error says so, and calls that only read work.
 
@@ -13,10 +14,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use redis::{Cmd, Value, cmd};
 
 use crate::net::connection::{Failure, Role};
+use crate::net::refusal::Refusal;
 
-/// What is known of the servers that were reached so far. A state is never left for an earlier one.
+/// What is known of the servers that were reached so far.
 #[derive(Debug)]
-pub(super) struct LeadsTo(AtomicU8);
+pub(super) struct LeadsTo {
+    known: AtomicU8,
+    untold: Refusal,
+}
 
 /// Sentinels or a cluster tell which server is in charge.
 const ANYWHERE: u8 = 0;
@@ -27,21 +32,26 @@ const UNTOLD: u8 = 3;
 impl LeadsTo {
     /// For a server that sentinels or a cluster name.
     pub(super) fn anywhere() -> LeadsTo {
-        LeadsTo(AtomicU8::new(ANYWHERE))
+        LeadsTo { known: AtomicU8::new(ANYWHERE), untold: Refusal::default() }
     }
 
     pub(super) fn nothing_known() -> LeadsTo {
-        LeadsTo(AtomicU8::new(NOTHING_KNOWN))
+        LeadsTo { known: AtomicU8::new(NOTHING_KNOWN), untold: Refusal::default() }
     }
 
     fn known(&self) -> u8 {
-        self.0.load(Ordering::Relaxed)
+        self.known.load(Ordering::Relaxed)
     }
 
     /// Asked when a connection opens, and with each ping: without the question, a connection that only reads would stay at the
     /// former master for as long as that server is up.
     pub(super) fn question(&self) -> Option<Cmd> {
-        matches!(self.known(), NOTHING_KNOWN | MASTER).then(|| cmd("ROLE"))
+        let is_asked = match self.known() {
+            NOTHING_KNOWN | MASTER => true,
+            UNTOLD => !self.untold.is_believed(),
+            _ => false,
+        };
+        is_asked.then(|| cmd("ROLE"))
     }
 
     /// # Errors
@@ -49,10 +59,11 @@ impl LeadsTo {
     pub(super) fn heard(&self, reply: Result<Value, Failure>) -> Result<(), Failure> {
         match reply.map(|reply| Role::read(&reply)) {
             Ok(Role::Replica) if self.known() == MASTER => return Err(Role::refused()),
-            Ok(Role::Master) => self.0.store(MASTER, Ordering::Relaxed),
-            // The next answer would be the same, and the server notes each refusal (ACL LOG).
-            Err(Failure::Refused { .. }) | Ok(Role::Other) if self.known() == NOTHING_KNOWN => {
-                self.0.store(UNTOLD, Ordering::Relaxed);
+            Ok(Role::Master) => self.known.store(MASTER, Ordering::Relaxed),
+            // The next answer would most likely be the same, and the server notes each refusal (ACL LOG).
+            Err(Failure::Refused { .. }) | Ok(Role::Other) if self.known() != MASTER => {
+                self.untold.heard();
+                self.known.store(UNTOLD, Ordering::Relaxed);
             }
             _ => {}
         }
@@ -90,11 +101,16 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_tell_is_asked_once() {
+    fn a_server_that_does_not_tell_is_asked_once_a_minute() {
         for untold in [Err(Failure::refused("NOPERM", "x")), Ok(Value::Okay)] {
             let leads_to = LeadsTo::nothing_known();
             assert_eq!(leads_to.heard(untold), Ok(()));
             assert!(leads_to.question().is_none() && !leads_to.may_be_wrong() && !leads_to.led_to_master());
+            leads_to.untold.grow_old();
+            assert!(leads_to.question().is_some());
+            // The user has the right again.
+            assert_eq!(leads_to.heard(role("master")), Ok(()));
+            assert!(leads_to.led_to_master() && leads_to.heard(role("slave")).is_err());
         }
         // No answer tells nothing.
         let leads_to = LeadsTo::nothing_known();
