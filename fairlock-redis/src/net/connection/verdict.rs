@@ -26,7 +26,9 @@ pub(crate) type Meaning = (BackendErrorKind, &'static str, &'static str);
 pub(super) fn verdict(code: &str, message: &str) -> Meaning {
     use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Refused, Unavailable, Unsupported};
     let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
-    let is_unknown = says(&["unknown command", "Unknown Redis command", "Unknown command"]);
+    // Redis, services, and proxies (Envoy, twemproxy).
+    let is_unknown =
+        says(&["unknown command", "Unknown Redis command", "Unknown command", "unsupported command"]);
     match code {
         "OOM" => (
             Refused,

@@ -59,6 +59,7 @@ fn refusals_get_their_kind_by_the_code_even_where_it_is_wrapped() {
         ("MOVED 3999 127.0.0.1:6381", InvalidConfig),
         ("ERR DB index is out of range", InvalidConfig),
         ("ERR unknown command 'EVALSHA', with args beginning with: 'x'", InvalidConfig),
+        ("ERR unsupported command 'SUBSCRIBE'", InvalidConfig),
         ("ERR unknown command `SENTINEL`, with args beginning with: `x`", InvalidConfig),
         ("ERR No such master with that name", InvalidConfig),
         ("NOMASTER x", InvalidConfig),
