@@ -37,6 +37,7 @@
 //!
 //! The pause before the next attempt to connect is `fairlock_core::backend::pause`: core pauses by it too.
 
+mod changeover;
 mod endpoint;
 mod failure;
 mod resolver;
@@ -50,6 +51,7 @@ mod trust;
 mod url;
 mod words;
 
+pub use changeover::Changeover;
 pub use endpoint::Endpoint;
 pub use failure::TlsFailure;
 #[cfg(feature = "tls-rustls")]

@@ -16,7 +16,7 @@ use fairlock_tests::errors::{assert_says, assert_unavailable};
 use fairlock_tests::locks::patient;
 use fairlock_tests::sentinel::MASTER;
 use fairlock_tests::tls::{Certificates, ClientCertificate, Flaw};
-use fairlock_tests::{Alone, Cluster, RedisServer, RedisServerBuilder, Sentinels, WorkDir};
+use fairlock_tests::{Alone, Cluster, RedisServer, RedisServerBuilder, Sentinels, WorkDir, eventually};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 /// Far longer than anything here takes on a busy machine.
@@ -176,6 +176,33 @@ fn an_untrusted_certificate_is_refused_and_tls_is_kept() {
 }
 
 /// The end of an address that names these files.
+/// Needs a real server with TLS. The authority is replaced at one end before the other: for a client that was connected an outage, which
+/// passes; for another one a mistake.
+#[test]
+fn a_changed_authority_is_an_outage_once_connected() {
+    let _alone = Alone::here();
+    let [ours, others] = [(); 2].map(|()| WorkDir::new());
+    let [ours, others] =
+        [&ours, &others].map(|dir| (Certificates::make(dir.path(), None), dir.file("trusted")));
+    let server = RedisServer::builder().tls_with(&ours.0).start();
+    let (file, trust) = (&ours.1, |ca: &Path| fs::copy(ca, &ours.1).unwrap());
+    let url = format!("{}?sslrootcert={}", server.url(), file.display());
+    trust(&ours.0.ca);
+    let lock = Client::new(connect(&url).unwrap()).unwrap().fair_lock("x").unwrap();
+    drop(lock.try_lock().unwrap());
+    trust(&others.0.ca);
+    let _: i64 = server.query(&["CLIENT", "KILL", "TYPE", "normal"]);
+    eventually(Duration::from_secs(10), "it connects anew", || {
+        let error = lock.try_lock().unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        error.to_string().contains("not trusted")
+    });
+    let mistake = connect(&url).unwrap_err();
+    assert!(matches!(mistake, Error::InvalidConfig { .. }), "{mistake:?}");
+    trust(&ours.0.ca);
+    eventually(Duration::from_secs(10), "it is over", || lock.try_lock().is_ok());
+}
+
 fn files(ca: &Path, own: &ClientCertificate) -> String {
     format!("?sslrootcert={}&sslcert={}&sslkey={}", ca.display(), own.cert.display(), own.key.display())
 }

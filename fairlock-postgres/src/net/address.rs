@@ -74,7 +74,7 @@ impl Address {
             database: decoded("database", database)?,
             options: None,
             application_name: "fairlock".to_owned(),
-            tls: Tls { mode: Mode::Never, settings: TlsSettings::default() },
+            tls: Tls::new(Mode::Never, TlsSettings::default()),
             secrets: Secrets::default(),
             logins: None,
         };

@@ -1,9 +1,10 @@
 //! What can go wrong between a call and its answer, and which error of a backend that is.
 
 use std::io;
+use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
-use fairlock_net::{Endpoint, TlsFailure, in_words};
+use fairlock_net::{Endpoint, TlsFailure, in_words, within};
 use fairlock_rules::DecodeError;
 
 /// No such schema, table, function or column.
@@ -20,17 +21,21 @@ pub(crate) struct Failure {
     advice: Option<String>,
     /// Whether nothing of the request was sent.
     is_unsent: bool,
+    /// Whether there was no TLS where TLS is required.
+    is_of_tls: bool,
 }
 
 impl Failure {
     /// None that the server told.
     pub(crate) fn new(kind: BackendErrorKind, message: impl Into<String>) -> Failure {
-        Failure { kind, code: None, message: message.into(), advice: None, is_unsent: false }
+        let (code, advice, is_unsent, is_of_tls) = Default::default();
+        Failure { kind, code, message: message.into(), advice, is_unsent, is_of_tls }
     }
 
     /// The server refused, in its own words.
     pub(super) fn refused(code: String, message: String) -> Failure {
-        Failure { kind: kind_of(&code), code: Some(code), message, advice: None, is_unsent: false }
+        let kind = kind_of(&code);
+        Failure { code: Some(code), ..Failure::new(kind, message) }
     }
 
     /// The failure, with the user whose right is missing, or the database without tables.
@@ -54,7 +59,7 @@ impl Failure {
         Failure { advice: Some(advice.into()), ..self }
     }
 
-    /// The failure, if it may pass although the server has refused.
+    /// The failure, if it may pass although it looks as if it could not.
     pub(super) fn passing(self) -> Failure {
         Failure { kind: BackendErrorKind::Unavailable, ..self }
     }
@@ -79,6 +84,15 @@ impl Failure {
         Failure::new(BackendErrorKind::InvalidConfig, message)
     }
 
+    /// There is no TLS where TLS is required.
+    pub(super) fn of_tls(message: impl Into<String>) -> Failure {
+        Failure { is_of_tls: true, ..Failure::invalid(message) }
+    }
+
+    pub(super) fn is_of_tls(&self) -> bool {
+        self.is_of_tls
+    }
+
     /// The failure of a call that had no connection yet, and so had not begun.
     pub(crate) fn unsent(self) -> Failure {
         Failure { is_unsent: true, ..self }
@@ -89,9 +103,22 @@ impl Failure {
         Failure { is_unsent: false, ..self }
     }
 
-    /// The failure with the place where it happened.
+    /// The failure of a connection to this server.
     pub(super) fn at(self, endpoint: &Endpoint) -> Failure {
-        Failure { message: format!("{endpoint}: {}", self.message), ..self }
+        Failure { message: format!("PostgreSQL at {endpoint}, connecting: {}", self.message), ..self }
+    }
+
+    /// The failure with the setting whose time was over.
+    pub(super) fn within(self, limit: Duration, setting: &str) -> Failure {
+        Failure { message: within(&self.message, limit, setting), ..self }
+    }
+
+    /// The failure with the server, if it is one of the way there: no answer says where it comes from.
+    pub(super) fn of_link_to(self, endpoint: &Endpoint) -> Failure {
+        if self.is_answer() || self.kind != BackendErrorKind::Unavailable {
+            return self;
+        }
+        Failure { message: format!("PostgreSQL at {endpoint}: {}", self.message), ..self }
     }
 
     /// Whether the server refused with one of these codes.
@@ -113,8 +140,13 @@ impl Failure {
         self.has_code(&["55P03"])
     }
 
-    /// Whether the server has no such table.
-    pub(super) fn is_of_missing_table(&self) -> bool {
+    /// Whether the schema or the table was dropped, with all that it kept.
+    pub(crate) fn is_of_dropped_table(&self) -> bool {
+        self.has_code(&["3F000", "42P01"])
+    }
+
+    /// Whether the server has no such table, function or column.
+    pub(crate) fn is_of_missing_table(&self) -> bool {
         self.has_code(&MISSING)
     }
 
@@ -193,6 +225,10 @@ impl From<io::Error> for Failure {
         }
         Failure::broken(match error.kind() {
             io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
+            // NotFound is that of a socket's path.
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+                format!("{}; is PostgreSQL running there?", in_words(&error))
+            }
             _ => in_words(&error),
         })
     }
@@ -202,7 +238,7 @@ impl From<TlsFailure> for Failure {
     fn from(failure: TlsFailure) -> Failure {
         match failure {
             TlsFailure::Handshake(_) => Failure::broken(failure.to_string()),
-            _ => Failure::invalid(failure.to_string()),
+            _ => Failure::of_tls(failure.to_string()),
         }
     }
 }
@@ -210,7 +246,7 @@ impl From<TlsFailure> for Failure {
 impl From<Failure> for BackendError {
     fn from(failure: Failure) -> BackendError {
         let is_missing_layout = failure.is_of_missing_table();
-        let Failure { kind, code, message, advice, is_unsent } = failure;
+        let Failure { kind, code, message, advice, is_unsent, is_of_tls: _ } = failure;
         let message = match advice {
             Some(advice) => format!("{message}: {advice}"),
             None => message,
@@ -218,7 +254,11 @@ impl From<Failure> for BackendError {
         let message = match code.as_deref() {
             None => message,
             Some(_) if is_missing_layout => message,
-            Some("55P03") => format!("another transaction has the lock's row: {message} (55P03)"),
+            Some("55P03") => {
+                format!(
+                    "another transaction has the lock's row, or the table (LOCK TABLE, VACUUM FULL): {message} (55P03)"
+                )
+            }
             Some(code) => format!("{message} ({code})"),
         };
         let error = BackendError::new(kind, message);

@@ -56,6 +56,9 @@ pub(crate) fn log_in_at(
         let mut con = Connection::new(Wire::new(stream, endpoint, &as_user), has_tls);
         log_in(&mut con, &as_user, deadline).map_err(|failure| as_user.refused(failure, has_tls))?;
         as_user.logins.iter().for_each(Logins::accepted);
+        if has_tls {
+            as_user.tls.changeover.accepted();
+        }
         Ok(con)
     };
     let without = || log_in(Stream::connect(endpoint, deadline)?, false);
@@ -63,7 +66,7 @@ pub(crate) fn log_in_at(
     let with = || match tls::ask(Stream::connect(endpoint, deadline)?, endpoint, settings, deadline)? {
         Ok(Asked::Secured(stream)) => log_in(stream, true),
         Ok(Asked::HasNone(stream)) if mode == Mode::Prefer => log_in(stream, false),
-        Ok(Asked::HasNone(_)) => Err(Failure::invalid("the server has no TLS")),
+        Ok(Asked::HasNone(_)) => Err(Failure::of_tls("the server has no TLS")),
         Err(failure) if mode == Mode::Prefer && !tls::is_of_a_file(&failure, settings) => without(),
         Err(failure) => Err(failure.into()),
     };
@@ -73,7 +76,11 @@ pub(crate) fn log_in_at(
         Mode::Allow => without().or_else(|failure| if is_for_tls(&failure) { with() } else { Err(failure) }),
         Mode::Prefer => with().or_else(|failure| if is_for_tls(&failure) { without() } else { Err(failure) }),
     };
-    logged_in.map_err(|failure| failure.at(endpoint))
+    logged_in.map_err(|failure| {
+        let may_pass = failure.is_of_tls() && address.tls.changeover.may_pass();
+        let failure = if may_pass { failure.passing() } else { failure };
+        failure.at(endpoint)
+    })
 }
 
 /// Whether the server refuses sessions with TLS, or without TLS: by a line of pg_hba.conf, or in PgBouncer's words.

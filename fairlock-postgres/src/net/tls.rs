@@ -16,7 +16,7 @@ use std::io::Read;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use fairlock_net::{Endpoint, Identity, Stream, TlsFailure, TlsSettings, Trust};
+use fairlock_net::{Changeover, Endpoint, Identity, Stream, TlsFailure, TlsSettings, Trust};
 use postgres_protocol::message::frontend;
 
 use super::failure::Failure;
@@ -36,6 +36,7 @@ pub(crate) enum Mode {
 pub(crate) struct Tls {
     pub(super) mode: Mode,
     pub(super) settings: TlsSettings,
+    pub(super) changeover: Changeover,
 }
 
 /// The program's own configuration, if it has one.
@@ -61,6 +62,10 @@ pub(super) enum Asked {
 }
 
 impl Tls {
+    pub(super) fn new(mode: Mode, settings: TlsSettings) -> Tls {
+        Tls { mode, settings, changeover: Changeover::default() }
+    }
+
     /// # Errors
     /// `InvalidConfig` for an unknown mode, a key without a certificate, or a configuration beside options that say otherwise.
     pub(super) fn of(options: Options, config: &TlsConfig) -> Result<Tls, Failure> {
@@ -83,6 +88,9 @@ impl Tls {
             Some("verify-full") => (Mode::Always, true),
             Some(_) => return Err(Failure::invalid("the address has an unsupported sslmode")),
         };
+        if mode == Mode::Always && cfg!(not(feature = "tls-rustls")) {
+            return Err(Failure::invalid("a TLS connection needs the feature tls-rustls"));
+        }
         let trust = match authorities {
             None if matches!(mode, Mode::Allow | Mode::Prefer) => Trust::Anyone,
             None | Some("system") => Trust::System,
@@ -90,9 +98,8 @@ impl Tls {
             Some(file) => Trust::FileForAnyHost(file.into()),
         };
         // Where nothing can have it, nothing is asked for it in vain.
-        let is_needed = mode == Mode::Always || cfg!(feature = "tls-rustls");
-        let mode = if is_needed { mode } else { Mode::Never };
-        Ok(Tls { mode, settings: TlsSettings::Files { trust, identity } })
+        let mode = if cfg!(feature = "tls-rustls") { mode } else { Mode::Never };
+        Ok(Tls::new(mode, TlsSettings::Files { trust, identity }))
     }
 
     #[cfg(feature = "tls-rustls")]
@@ -112,7 +119,7 @@ impl Tls {
             None => Mode::Always,
             mode => Tls::of(Options { mode: mode.map(str::to_owned), ..Options::default() }, &None)?.mode,
         };
-        Ok(Tls { mode, settings: TlsSettings::Config(config) })
+        Ok(Tls::new(mode, TlsSettings::Config(config)))
     }
 
     /// When a session at this server has it: over a Unix socket never.
@@ -142,7 +149,7 @@ pub(super) fn ask(
     match &answer {
         b"S" => Ok(stream.secure_with(host, settings).map(Asked::Secured)),
         b"N" => Ok(Ok(Asked::HasNone(stream))),
-        _ => Err(Failure::invalid("the server has no TLS")),
+        _ => Err(Failure::of_tls("the server has no TLS")),
     }
 }
 

@@ -75,7 +75,8 @@ impl Target {
             return Err(refuse("the master's name is missing, or not made of letters, digits and . - _"));
         }
         let sentinels = servers(urls, SENTINEL_PORT)?;
-        let servers = Box::new(sentinels[0].clone());
+        // A sentinel that was reached shows nothing of the servers' certificates.
+        let servers = Box::new(sentinels[0].clone().changing_apart());
         Ok(Target::Sentinel { sentinels, servers, master: master.to_owned() })
     }
 
@@ -195,10 +196,13 @@ fn servers(urls: &[impl AsRef<str>], port: u16) -> Result<Vec<Address>, BackendE
     if urls.is_empty() {
         return Err(refuse("there is none"));
     }
-    let addresses: Vec<Address> =
+    let mut addresses: Vec<Address> =
         urls.iter().map(|url| Address::parse_with(url.as_ref(), port)).collect::<Result<_, _>>()?;
     if addresses.iter().any(|address| address.host().is_none()) {
         return Err(refuse("sentinels and the nodes of a cluster are not reached over a socket's path"));
+    }
+    if let [first, others @ ..] = &mut addresses[..] {
+        others.iter_mut().for_each(|other| other.changes_with(first));
     }
     Ok(addresses)
 }

@@ -109,6 +109,32 @@ fn sslmode_and_sslrootcert_mean_what_they_mean_to_libpq() {
     }
 }
 
+/// Needs a real server with TLS. The authority is replaced at one end before the other: for a client that was connected an outage, which
+/// passes; for another one a mistake.
+#[test]
+fn a_changed_authority_is_an_outage_once_connected() {
+    let _alone = Alone::here();
+    let [ours, others] = [(); 2].map(|()| WorkDir::new());
+    let file = ours.path().join("trusted");
+    let [ours, others] = [&ours, &others].map(|dir| Certificates::make(dir.path(), None));
+    let server = PostgresServer::builder().tls(&ours).start();
+    let url = format!("{}?sslmode=verify-full&sslrootcert={}", server.url(), file.display());
+    fs::copy(&ours.ca, &file).unwrap();
+    let lock = client(&url).fair_lock("x").unwrap();
+    drop(lock.try_lock().unwrap());
+    fs::copy(&others.ca, &file).unwrap();
+    let end = "select pg_terminate_backend(pid) from pg_stat_ssl join pg_stat_activity using (pid) where ssl";
+    server.con().query(end, &[]).unwrap();
+    eventually(SOON, "it connects anew", || {
+        let error = lock.try_lock().unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        error.to_string().contains("not trusted")
+    });
+    assert_refused(&url, &["not trusted"]);
+    fs::copy(&ours.ca, &file).unwrap();
+    eventually(SOON, "it is over", || lock.try_lock().is_ok());
+}
+
 /// A server that lets in who shows a certificate in the name of the user.
 fn asking(certificates: &Certificates) -> PostgresServer {
     let server = PostgresServer::builder().tls(certificates).start();

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind, Login, Logins};
-use fairlock_net::{Endpoint, Identity, Secrets, TlsSettings, Trust, bare_delimiter, percent_decoded};
+use fairlock_net::{
+    Changeover, Endpoint, Identity, Secrets, TlsSettings, Trust, bare_delimiter, percent_decoded,
+};
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, cmd};
 
 use super::announced::{AddressMap, not_reached};
@@ -20,6 +22,7 @@ pub(crate) struct Address {
     pub(super) endpoint: Endpoint,
     /// Only over TCP.
     pub(crate) tls: Option<TlsSettings>,
+    changeover: Changeover,
     /// Why the TLS of a client of the crate redis can't be taken over: the program has to give a configuration.
     pub(crate) hidden_tls: Option<&'static str>,
     user: Option<String>,
@@ -157,6 +160,7 @@ impl Address {
         Ok(Address {
             endpoint,
             tls,
+            changeover: Changeover::default(),
             hidden_tls,
             user,
             password,
@@ -190,9 +194,18 @@ impl Address {
         (Address { user, password, ..self.clone() }, login.renew_at())
     }
 
-    /// The server has accepted the login.
+    /// The server has accepted the login, and the certificates were accepted before.
     pub(crate) fn was_accepted(&self) {
         self.logins.iter().for_each(Logins::accepted);
+        if self.tls.is_some() {
+            self.changeover.accepted();
+        }
+    }
+
+    /// The failure of a connection that opens. It is an outage while certificates may be about to change.
+    pub(super) fn not_opened(&self, failure: Failure) -> Failure {
+        let may_pass = failure.is_of_certificate() && self.changeover.may_pass();
+        if may_pass { Failure::NotSent(failure.to_string()) } else { failure }
     }
 
     /// The failure of a connection that opens or logs in again. If the login was refused, the failure names the user, and is an outage
@@ -252,6 +265,16 @@ impl Address {
     pub(crate) fn set_login(&mut self, user: &str, password: &str) {
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         (self.user, self.password, self.logins) = (given(user), given(password), None);
+    }
+
+    /// The same address; its certificates are replaced apart.
+    pub(crate) fn changing_apart(self) -> Address {
+        Address { changeover: Changeover::default(), ..self }
+    }
+
+    /// The certificates of both are replaced together.
+    pub(crate) fn changes_with(&mut self, other: &Address) {
+        self.changeover = other.changeover.clone();
     }
 
     /// Logs each connection in as this says.

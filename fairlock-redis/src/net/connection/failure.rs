@@ -152,6 +152,11 @@ impl Failure {
         kind != BackendErrorKind::Unavailable || words == REFUSED
     }
 
+    /// Whether one end does not accept the other's certificate.
+    pub(super) fn is_of_certificate(&self) -> bool {
+        matches!(self.code(), Some(CERTIFICATE | NO_CERTIFICATE))
+    }
+
     /// Whether the server refused the login.
     pub(super) fn is_of_login(&self) -> bool {
         let Failure::Refused { code, message, .. } = self else { return false };

@@ -38,7 +38,8 @@ pub(crate) fn open_and_ask(
         con.logged_in(renew_at);
         Ok((con, answers))
     });
-    let opened = opened.map_err(|failure| failure.before_sending().within_connect(timeouts.connect));
+    let opened = opened
+        .map_err(|failure| address.not_opened(failure).before_sending().within_connect(timeouts.connect));
     if address.has_only_a_user() { opened.map_err(Failure::without_password) } else { opened }
 }
 
