@@ -24,7 +24,8 @@
 //!   no lease and no place ends sooner than its client believes, since the client counts from the moment of its ask.
 //! - **The thread of a step stands still**: its followers wait no longer than their calls last. A step ends by the first deadline
 //!   of its questions and [`idle`](crate::net::pool::Pool::idle), or never has effect. So a question has effect no later than in a step
-//!   of its own caller. A question whose time is nearly over is taken by no other leader: it would cut the step short.
+//!   of its own caller. A question whose time is nearly over is taken by no leader that has more time: it would cut the
+//!   step short. Leaders that have as little time take it: else steps would shrink to one question just when many wait.
 //! - **The caller has left when its question is to wait again**: a question whose time is over fails instead, under the mutex under
 //!   which leaving callers take their questions out.
 //! - **An attempt overtakes an earlier question** that is about the same lock and needs a step: then no attempt is made.
@@ -48,7 +49,7 @@ pub(crate) const MOST_LEADERS: usize = 4;
 pub(crate) struct Combiner {
     state: Mutex<CombinerState>,
     leaders: usize,
-    /// A question with less time is taken by no other caller than its own.
+    /// A question with less time is late.
     enough: Duration,
 }
 
@@ -149,9 +150,14 @@ impl Combiner {
         let enough = Instant::now() + self.enough;
         let is_late = call.deadline < enough;
         let mut locks = HashSet::from([lock]);
+        // A step ends by the first deadline of its questions. So a late leader takes others that are late, and end no sooner.
+        let ends_well = |question: &Question| match is_late {
+            true => (call.deadline..enough).contains(&question.deadline),
+            false => question.deadline >= enough,
+        };
         let mut takes = |question: &mut Question| {
             let is_meant = question.attempt.is_some() == is_fast;
-            (question.is_of(call) || !is_late && question.deadline >= enough)
+            (question.is_of(call) || ends_well(question))
                 && (is_meant || !is_fast)
                 && (waits || !question.is_blocked)
                 && (locks.contains(&question.lock)

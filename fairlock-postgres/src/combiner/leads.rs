@@ -55,19 +55,22 @@ fn a_leader_takes_what_its_part_can_answer() {
     let many = format!("A {}", others.join(" "));
     let most = many.strip_suffix(&format!(" {}", others[MOST_LOCKS - 1])).unwrap();
     for (waiting, waiting_for_rows, time, taken, part) in [
-        ("A! b! a! c b c#", 0, 2, "A! b! a!", Some(Part::Fast)),
-        ("A! b!~ c~", 0, 2, "A!", Some(Part::Fast)),
-        ("A! b! B!", 0, 0, "A! B!", Some(Part::Fast)), // a call with little time
-        ("A b! c! c b c!", 0, 2, "A c b c!", Some(Part::Step { waits: None })),
-        ("A c# b!", 3, 2, "A", Some(Part::Step { waits: None })),
-        ("A a! b! A#", 0, 2, "A a! A#", Some(Part::Step { waits: Some(1) })),
-        ("A b# c!", 2, 2, "A", Some(Part::Step { waits: Some(1) })),
-        ("A# b a b# a# B#", 0, 2, "A# a a#", Some(Part::Step { waits: Some(2) })),
-        ("A# B c", 3, 2, "B c", Some(Part::Step { waits: None })),
-        (&many, 0, 2, most, Some(Part::Step { waits: None })),
-        ("a b! C#", 3, 2, "", None), // which may not wait for its row
+        ("A! b! a! c b c#", 0, 2.0, "A! b! a!", Some(Part::Fast)),
+        ("A! b!~ c~", 0, 2.0, "A!", Some(Part::Fast)),
+        ("A! b! B!", 0, 0.0, "A! B!", Some(Part::Fast)), // a late call, and one that is not
+        ("A! b!~ c! d!~", 0, 0.4, "A! b! d!", Some(Part::Fast)), // others that are late
+        ("A b~ c d!~", 0, 0.4, "A b", Some(Part::Step { waits: None })),
+        ("A! b!~", 0, 0.7, "A!", Some(Part::Fast)), // which would end sooner
+        ("A b! c! c b c!", 0, 2.0, "A c b c!", Some(Part::Step { waits: None })),
+        ("A c# b!", 3, 2.0, "A", Some(Part::Step { waits: None })),
+        ("A a! b! A#", 0, 2.0, "A a! A#", Some(Part::Step { waits: Some(1) })),
+        ("A b# c!", 2, 2.0, "A", Some(Part::Step { waits: Some(1) })),
+        ("A# b a b# a# B#", 0, 2.0, "A# a a#", Some(Part::Step { waits: Some(2) })),
+        ("A# B c", 3, 2.0, "B c", Some(Part::Step { waits: None })),
+        (&many, 0, 2.0, most, Some(Part::Step { waits: None })),
+        ("a b! C#", 3, 2.0, "", None), // which may not wait for its row
     ] {
-        let (combiner, deadline) = (combiner(3, waiting_for_rows), Instant::now() + ENOUGH * time);
+        let (combiner, deadline) = (combiner(3, waiting_for_rows), Instant::now() + ENOUGH.mul_f64(time));
         let [own, other] = [(); 2].map(|()| Call::new(MOST_LOCKS, deadline));
         let mut state = combiner.state.lock();
         let call = |word: &str| if word.starts_with(char::is_uppercase) { &own } else { &other };
