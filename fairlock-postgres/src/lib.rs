@@ -10,6 +10,7 @@
 //!                      ├► combiner     who makes a flight or a step, for whom   question   command   attempt   answer
 //!                      ├► row         a lock as columns and bytes   schema   the layout   sql   the statements
 //!                      ├► recent      the server's clock, and which locks are busy   window   what is swept next
+//!                      ├► pace        how many renewals a part has
 //!                      ├► clients     of this process   link   which of their requests wait   presence
 //!                      └► net         connections
 //! ```
@@ -31,6 +32,7 @@ mod link;
 mod listener;
 mod locks;
 mod net;
+mod pace;
 mod poller;
 mod presence;
 mod question;

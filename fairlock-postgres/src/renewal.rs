@@ -12,6 +12,7 @@
 //! the transaction may end at any moment, and the client can't see when.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use fairlock_core::LockName;
 use fairlock_core::backend::{BackendError, Renew, Renewal};
@@ -25,11 +26,12 @@ use crate::net::Failure;
 use crate::question::Question;
 use crate::store::Store;
 
-/// How many holds one flight renews.
-const MOST: usize = 200;
-
 /// The items to renew of one lock, each with its number.
 type Asked<'a> = (&'a LockName, Vec<(usize, Renew<'a>)>);
+
+fn is_hold((_, items): &Asked<'_>) -> bool {
+    matches!(items[..], [(_, Renew::Hold { hold, .. })] if !hold.lock.kind.is_shared())
+}
 
 /// The answers to the items, in their order. After a part without any answer of the server, no other part is asked.
 pub(crate) fn renew(store: &Store, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
@@ -37,12 +39,27 @@ pub(crate) fn renew(store: &Store, items: &[Renew<'_>]) -> Vec<Result<Renewal, B
     for (at, item) in items.iter().enumerate() {
         by_lock.entry(&lock_of(item).name).or_default().push((at, *item));
     }
-    let is_hold = |(_, items): &Asked<'_>| matches!(items[..], [(_, Renew::Hold { hold, .. })] if !hold.lock.kind.is_shared());
-    let (fast, slow): (Vec<_>, Vec<_>) = by_lock.into_iter().partition(is_hold);
+    let (mut all, slow): (Vec<_>, Vec<_>) = by_lock.into_iter().partition(is_hold);
+    all.extend(slow);
+    let next = store.pace.begins_with();
+    let first = all.iter().position(|(lock, _)| Some(*lock) == next.as_ref());
+    all.rotate_left(first.unwrap_or_default());
     let mut answers: Vec<_> = items.iter().map(|_| None).collect();
     let (mut blocked, mut silence) = (Vec::new(), None);
-    for part in fast.chunks(MOST).chain(slow.chunks(MOST_LOCKS)) {
-        silence = silence.or_else(|| renew_part(store, part, &mut answers, Some(&mut blocked)));
+    let mut left = &all[..];
+    while let (Some(first), None) = (left.first(), &silence) {
+        let is_fast = is_hold(first);
+        let most = store.pace.most().min(if is_fast { usize::MAX } else { MOST_LOCKS });
+        let alike = left.iter().take(most).take_while(|one| is_hold(one) == is_fast).count();
+        let (part, rest) = left.split_at(alike);
+        let began = Instant::now();
+        silence = renew_part(store, part, &mut answers, Some(&mut blocked));
+        if silence.is_some() {
+            store.pace.unanswered(part.len(), rest.first().unwrap_or(&all[0]).0);
+        } else if began.elapsed() < store.pool.timeouts.response / 4 {
+            store.pace.answered_in_good_time();
+        }
+        left = rest;
     }
     if !blocked.is_empty() {
         silence = silence.or_else(|| renew_part(store, &blocked, &mut answers, None));
@@ -75,7 +92,11 @@ fn renew_part<'a>(
     }
     let (mut is_heard, mut unheard) = (false, None);
     for ((lock, items), reply) in part.iter().zip(replies) {
-        let renewals = reply.get::<Vec<_>>();
+        let renewals = match reply.get::<Vec<_>>() {
+            // What the table kept is gone for certain, also if another table comes.
+            Err(failure) if failure.is_of_dropped_table() => Ok(Ok(vec![Renewal::Lost; items.len()])),
+            renewals => renewals,
+        };
         is_heard |= renewals.as_ref().err().is_none_or(Failure::is_answer);
         let is_blocked = renewals.as_ref().is_err_and(Failure::is_of_blocked_row);
         if let Some(blocked) = blocked.as_mut().filter(|_| is_blocked) {

@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use crate::clients::Clients;
 use crate::combiner::Combiner;
 use crate::net::pool::Pool;
+use crate::pace::Pace;
 use crate::recent::Recent;
 use crate::window::Sweeper;
 
@@ -17,12 +18,14 @@ pub(crate) struct Store {
     /// The questions that wait for a flight or a step.
     pub(crate) combiner: Combiner,
     pub(crate) sweeper: Mutex<Sweeper>,
+    pub(crate) pace: Pace,
 }
 
 impl Store {
     /// A store that has not connected.
     pub(crate) fn new(pool: Pool, connections: usize, clients: Clients) -> Store {
         let combiner = Combiner::new(connections, pool.timeouts.response / 2);
-        Store { pool, clients, recent: Recent::new(), combiner, sweeper: Mutex::new(Sweeper::new()) }
+        let (sweeper, pace) = (Mutex::new(Sweeper::new()), Pace::new());
+        Store { pool, clients, recent: Recent::new(), combiner, sweeper, pace }
     }
 }

@@ -21,13 +21,14 @@ const HOUSE: [(&str, &str); 8] = [
         "fake_backend builder doctor locks backend hand_off redisson shared wake_ups durable rules
          script script/run script/key_at_fault script/answers script/reply script/scripts script/key_cache
          script/arguments script/keys checks
-         net net/target net/topology net/subscription net/commands net/settings net/connection net/hash_slot net/value",
+         net net/target net/topology net/subscription net/commands net/settings net/connection net/hash_slot net/value
+         net/refusal",
     ),
-    ("fairlock-net", "stream tls trust socket resolver endpoint failure timeouts words url secrets"),
+    ("fairlock-net", "stream tls trust changeover socket resolver endpoint failure timeouts words url secrets"),
     (
         "fairlock-postgres",
         "doctor builder locks backend renewal ask fast step sweep wake_ups listener poller store combiner question command answer attempt clients
-         link recent row window presence schema
+         link recent pace row window presence schema
          net net/pool net/layout net/open net/login net/connection net/wire net/rows net/statement net/address net/tls net/encoding net/failure sql",
     ),
     ("fairlock-rules", "lock_entry queue interest context wrong wake_up bytes pattern"),

@@ -52,6 +52,41 @@ fn two_hundred_holds_are_renewed_in_one_trip() {
     assert!(holder(7).hold_count == 2 && holder(0).lease_left > Some(LEASE));
 }
 
+/// The server needs 10 ms for each row, and has 300 ms for a part.
+#[test]
+fn a_server_too_slow_for_a_whole_part_renews_parts_of_it() {
+    let (url, ann) = (new_database(), OwnerId::new("ann:1"));
+    let (first, mut con) = (patient(&url).connect().unwrap(), session(&url));
+    let locks: Vec<_> = (0..100).map(|n| lock(&format!("{n:02}"))).collect();
+    let holds: Vec<_> = locks.iter().map(|lock| hold(lock, &ann, take(&first, lock, &ann))).collect();
+    let slowly = "create function slowly() returns trigger language plpgsql as \
+                  $$ begin perform pg_sleep(0.01); return new; end $$; \
+                  create trigger slowly before update on fairlock.lock for each row execute function slowly()";
+    con.script(slowly, soon()).unwrap();
+    let backend = PostgresBackend::builder(&url).response_timeout(SECOND * 3 / 10).connect().unwrap();
+    let mut left: Vec<_> =
+        holds.iter().map(|hold| Renew::Hold { hold: *hold, holds: 1, lease: LEASE * 2 }).collect();
+    for _ in 0..100 {
+        let answers = backend.renew(ClientId::random(), &left);
+        left = left.into_iter().zip(answers).filter_map(|(one, answer)| answer.err().map(|_| one)).collect();
+        if left.is_empty() {
+            return;
+        }
+    }
+    panic!("{} are not renewed", left.len());
+}
+
+#[test]
+fn a_hold_is_lost_with_its_table() {
+    for drop in ["drop schema fairlock cascade", "drop table fairlock.lock"] {
+        let ((backend, mut con), lock, ann) = (stage(), lock("x"), OwnerId::new("ann:1"));
+        let hold = hold(&lock, &ann, take(&backend, &lock, &ann));
+        con.script(drop, soon()).unwrap();
+        let answers = backend.renew(ClientId::random(), &[Renew::Hold { hold, holds: 1, lease: LEASE }]);
+        assert!(matches!(answers[..], [Ok(Renewal::Lost)]), "{answers:?}");
+    }
+}
+
 #[test]
 fn rows_that_stay_locked_leave_each_other_lock_its_renewal() {
     let (url, ann) = (new_database(), OwnerId::new("ann:1"));
