@@ -140,7 +140,8 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets how many connections carry commands at most, 1 to 64. Default 8. They are opened when they are needed.
+    /// Sets how many connections carry commands at most, 1 to 64. Default 8. They are opened when they are needed. One of them is for
+    /// renewals alone; with 1, these may open a second one.
     pub fn connections(mut self, n: usize) -> Self {
         self.connections = n;
         self

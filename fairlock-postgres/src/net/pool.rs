@@ -125,8 +125,8 @@ impl Pool {
         self.lend_to(false, deadline, act)
     }
 
-    /// Lends a connection until the deadline. The failure is unsent if there was none to lend. One connection is kept for the watchdog:
-    /// renewals do not wait for callers.
+    /// Lends a connection until the deadline. The failure is unsent if there was none to lend. One connection is kept for the watchdog, a
+    /// second one if there is only one: renewals do not wait for callers, nor for the rows that these wait for.
     pub(crate) fn lend_to<T>(
         &self,
         watchdog: bool,
@@ -140,7 +140,10 @@ impl Pool {
             None => self.open(deadline).map_err(Failure::unsent)?,
         };
         con.forget_messages();
-        let done = act(&mut con).map_err(|failure| layout::explained(&mut con, failure, deadline));
+        let done = act(&mut con).map_err(|failure| {
+            let failure = layout::explained(&mut con, failure, deadline);
+            failure.within(self.timeouts.response, "response_timeout").of_link_to(&con.endpoint)
+        });
         let is_kept = con.is_idle() && done.as_ref().err().is_none_or(Failure::keeps_connection);
         if done.is_ok() && con.is_busy() {
             self.leave_to_thread(con);
@@ -212,7 +215,11 @@ impl Pool {
     }
 
     fn open(&self, deadline: Instant) -> Result<Connection, Failure> {
-        let mut con = open(&self.address, deadline.min(Instant::now() + self.timeouts.connect))?;
+        let by = Instant::now() + self.timeouts.connect;
+        let mut con = open(&self.address, deadline.min(by)).map_err(|failure| match by <= deadline {
+            true => failure.within(self.timeouts.connect, "connect_timeout"),
+            false => failure.within(self.timeouts.response, "response_timeout"),
+        })?;
         self.encoding.get_or_init(|| con.encoding);
         // What a session has told of the longest lease stays true, so all others keep what makes it safe, whatever is set meanwhile. Those
         // who do without it have forgotten grants in a crash: the grace is asked for before.
@@ -250,7 +257,7 @@ impl Pool {
 
     /// An idle connection, or the right to open one.
     fn take(&self, watchdog: bool, deadline: Instant) -> Result<Option<Connection>, Failure> {
-        let most = if watchdog { self.most } else { self.most.saturating_sub(1).max(1) };
+        let most = if watchdog { self.most.max(2) } else { self.most.saturating_sub(1).max(1) };
         let mut state = self.shared.state.lock();
         loop {
             let ending = state.ending;

@@ -192,6 +192,23 @@ fn a_call_hears_no_messages_of_the_call_before() {
     assert_eq!(pool.lend(soon(), |con| con.listen(Instant::now())).unwrap(), [""; 0]);
 }
 
+/// Else the reason would be lost in the end of the stream, which comes behind it.
+#[test]
+fn a_session_that_the_server_ends_tells_why() {
+    let (backend, _con) = stage();
+    let end = Statement::made_up("select pg_terminate_backend(pg_backend_pid())");
+    let why = backend.0.pool.ask(end, soon()).unwrap_err();
+    assert!(why.has_code(&["57P01"]), "{why:?}");
+}
+
+/// A caller may wait for a row on the only connection.
+#[test]
+fn renewals_have_a_connection_of_their_own() {
+    let (backend, _con) = beside_a_lock(1);
+    let pool = &backend.0.pool;
+    pool.lend(soon(), |_| pool.lend_to(true, soon(), |con| con.script("select", soon()))).unwrap();
+}
+
 /// A statement behind one that fails was not prepared.
 #[test]
 fn a_statement_behind_a_refused_one_is_prepared_later() {
