@@ -34,6 +34,12 @@ pub(crate) fn migrate(con: &mut Connection, deadline: Instant) -> Result<(), Fai
             let message = "another transaction uses fairlock's tables, or makes them, for more than 2 s: try again when it has ended";
             Err(Failure::broken(message))
         }
+        // The SQL makes what is missing, but for parts of what is there.
+        Err(failure) if failure.is_of_missing_table() => {
+            let message = "the schema `fairlock` has a table or a function that lacks something that fairlock's own has: it is another \
+                           program's, or half restored; drop it, or use another database";
+            Err(Failure::invalid(message))
+        }
         done => done,
     }
 }

@@ -111,6 +111,27 @@ fn a_missing_or_newer_layout_is_refused_in_words() {
     assert!(refused.contains("layout 2"), "{refused}");
 }
 
+/// A server that is not there, a setting whose time is over, and a schema that the migration can't complete.
+#[test]
+fn errors_of_the_way_name_product_phase_and_setting() {
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = |port| format!("postgres://fairlock@127.0.0.1:{port}/x");
+    let port = silent.local_addr().unwrap().port();
+    let connect = |url: &str| {
+        let builder = PostgresBackend::builder(url).connect_timeout(SECOND / 20);
+        builder.connect().unwrap_err().to_string()
+    };
+    let late = format!("PostgreSQL at 127.0.0.1:{port}, connecting: no answer within 50ms (connect_timeout)");
+    assert!(connect(&url(port)).contains(&late), "{}", connect(&url(port)));
+    let nobody = connect(&url(1));
+    assert!(nobody.contains("PostgreSQL at 127.0.0.1:1, connecting: "), "{nobody}");
+    assert!(nobody.contains("is PostgreSQL running there?"), "{nobody}");
+    let url = SERVER.new_empty_database();
+    session(&url).script("create schema fairlock; create table fairlock.lock (x int)", soon()).unwrap();
+    let foreign = PostgresBackend::migrate(&url).unwrap_err().to_string();
+    assert!(foreign.contains("another program's") && !foreign.contains("run `fairlock"), "{foreign}");
+}
+
 #[test]
 fn what_reads_asks_a_pooler_to_send_it_where_writes_go() {
     let mut con = session(&new_database());

@@ -175,7 +175,9 @@ impl Connection {
     fn answer(&mut self) -> Result<Rows, Failure> {
         let (mut answers, mut rows, mut failed) = (Vec::new(), Vec::new(), None);
         loop {
-            match self.receive()? {
+            // Behind the reason for which the server ends a session comes the end of the stream, which says less.
+            let received = self.receive().map_err(|ended| failed.take().unwrap_or(ended))?;
+            match received {
                 Received::DataRow(body) => rows.push(Row::read(&body)?),
                 Received::CommandComplete(_) | Received::EmptyQueryResponse => {
                     answers.push(std::mem::take(&mut rows))

@@ -29,7 +29,9 @@ pub(crate) fn check(con: &mut Connection, deadline: Instant) -> Result<(), Failu
     let sql = "select layout, least_client from fairlock.meta";
     let rows = con.flight(&[Statement::new(sql, [])], deadline)?;
     let Some(row) = rows.first().and_then(|rows| rows.first()) else {
-        return Err(Failure::invalid("the table fairlock.meta has no row: it names the layout"));
+        let what = "the table fairlock.meta has no row, which names the layout: `fairlock migrate --postgres URL` writes it, or \
+                    PostgresBackend::migrate";
+        return Err(Failure::invalid(what));
     };
     let (layout, least_client) = (row.count(0)?, row.count(1)?);
     if layout < LAYOUT {
