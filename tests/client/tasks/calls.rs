@@ -160,7 +160,7 @@ fn a_full_pool_of_the_program_delays_no_call() {
     let waiting: Vec<_> =
         (0..600).map(|_| Arc::clone(&gate)).map(|gate| unblock(move || drop(gate.lock()))).collect();
     block_on(async {
-        let client = AsyncClient::connect(move || Client::new(RedisBackend::connect(&url)?)).await?;
+        let client = AsyncClient::connect(move || Client::new(patient(&url).connect()?)).await?;
         let lock = client.fair_lock("full")?;
         let guard = lock.lock().await?;
         assert!(guard.renew().await? > Duration::ZERO);

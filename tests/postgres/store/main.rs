@@ -4,6 +4,7 @@ mod encodings;
 mod guide;
 mod held;
 mod sessions;
+#[cfg(feature = "night")]
 mod settings;
 mod standby;
 mod tls;

@@ -125,14 +125,14 @@ fn a_changed_authority_is_an_outage_once_connected() {
     fs::copy(&others.ca, &file).unwrap();
     let end = "select pg_terminate_backend(pid) from pg_stat_ssl join pg_stat_activity using (pid) where ssl";
     server.con().query(end, &[]).unwrap();
-    eventually(SOON, "it connects anew", || {
+    eventually("it connects anew", || {
         let error = lock.try_lock().unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
         error.to_string().contains("not trusted")
     });
     assert_refused(&url, &["not trusted"]);
     fs::copy(&ours.ca, &file).unwrap();
-    eventually(SOON, "it is over", || lock.try_lock().is_ok());
+    eventually("it is over", || lock.try_lock().is_ok());
 }
 
 /// A server that lets in who shows a certificate in the name of the user.

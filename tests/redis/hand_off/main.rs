@@ -3,6 +3,7 @@
 mod cost;
 #[cfg(feature = "night")]
 mod deaf;
+#[cfg(feature = "night")]
 mod layout;
 mod long_queue;
 mod plain;

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{BackendError, pause};
 use parking_lot::Mutex;
-use redis::{Value, cmd};
+use redis::cmd;
 
 use self::doubts::{of_ended_login, of_replica};
 use super::batch::Batch;
