@@ -25,7 +25,7 @@ Set a password by --password-file, FAIRLOCK_REDIS or FAIRLOCK_POSTGRES: every us
 
 Exit codes of all commands except run, which has its own:
   0    done
-  1    the answer is no: the lock was not held, no such waiter, something is unsafe
+  1    the answer is no: the lock was not held (show: only with --exit-code), no such waiter, something is unsafe
   122  the server can't be reached
   125  any other failure";
 
@@ -125,8 +125,8 @@ pub(crate) struct Run {
     /// then does not run the program again.
     #[arg(long, value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) at_least: Option<Duration>,
-    /// The time between TERM and KILL when the lock is lost; at most half the lease. Default: 5s, or a third of a shorter
-    /// lease.
+    /// The time between TERM and KILL when the lock is lost; at most half of the lease and of --max-hold. Default: 5s, or a third
+    /// of a shorter lease or --max-hold.
     #[arg(long, value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) kill_after: Option<Duration>,
     #[command(flatten)]
@@ -134,7 +134,8 @@ pub(crate) struct Run {
     /// The exit code if another owner still has the lock when --wait is over.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::TimedOut.code())]
     pub(crate) conflict_exit_code: u8,
-    /// Don't say that another owner has the lock, nor show the wait: the exit code tells. Failures are said.
+    /// Don't say that another owner has the lock, nor show the wait, nor warn of a server on which locks are unsafe: the exit code tells.
+    /// Failures are said.
     #[arg(short, long)]
     pub(crate) quiet: bool,
     /// A command line for `sh -c`, in place of a program.
@@ -230,7 +231,7 @@ fn long_help() -> String {
 /// read-write lock or a semaphore; more than 500 waiters take several, between which the queue may move.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  fairlock show orders --watch\n  fairlock show orders --from 101 --lines 50"
+    after_help = "Examples:\n  fairlock show orders --watch\n  fairlock show orders --from 101 --lines 50\n  fairlock show orders --exit-code >/dev/null && echo held"
 )]
 pub(crate) struct Show {
     /// The lock's name.
@@ -251,6 +252,9 @@ pub(crate) struct Show {
     /// Print one line of JSON each time.
     #[arg(long)]
     pub(crate) json: bool,
+    /// End with 1 if nobody holds the lock.
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) exit_code: bool,
 }
 
 /// List the locks that are held or waited for. On Redis it walks through the server's keys (SCAN): many keys take a while, but

@@ -100,7 +100,7 @@ fn advise(error: &mut clap::Error) {
 }
 
 fn carry_out(args: &Args) -> Result<Exit, Failure> {
-    report::set_level(args.verbose);
+    report::set_level(args.verbose, !matches!(&args.command, Command::Run(run) if !run.quiet));
     if !matches!(args.command, Command::Run(_)) {
         exit::end_by_signals();
     }

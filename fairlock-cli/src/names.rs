@@ -14,13 +14,6 @@ pub(crate) fn host_and_process(label: &str) -> Option<(&str, u32)> {
     Some((host, process.parse().ok()?))
 }
 
-/// The label with host and process, which stay visible for operators that look for the process.
-pub(crate) fn with_process(label: &str) -> String {
-    let host = nix::unistd::gethostname();
-    let host = host.map_or_else(|_| "?".to_owned(), |host| host.to_string_lossy().into_owned());
-    format!("{label} ({host}:{})", std::process::id())
-}
-
 /// Whether the text is this label, or one of the two parts of `label (host:pid)`.
 pub(crate) fn goes_by(label: &str, text: &str) -> bool {
     let parts = label.strip_suffix(')').and_then(|label| label.rsplit_once(" ("));

@@ -39,14 +39,22 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(stderr(), "fairlock: {text}"); // fails if standard error is closed
 }
 
-/// Shows the library's log: once `-v` grants and what operators should know, twice `-v` every step.
-pub(crate) fn set_level(verbose: u8) {
-    if verbose > 0 && log::set_logger(if verbose == 1 { &ToStderr::Grants } else { &ToStderr::All }).is_ok() {
+/// Shows the library's log: settings of the server that make locks unsafe, once `-v` grants and what operators should know, twice `-v`
+/// every step. `--quiet` without `-v` shows nothing.
+pub(crate) fn set_level(verbose: u8, is_quiet: bool) {
+    let shown = match verbose {
+        0 if is_quiet => return,
+        0 => &ToStderr::Unsafe,
+        1 => &ToStderr::Grants,
+        _ => &ToStderr::All,
+    };
+    if log::set_logger(shown).is_ok() {
         log::set_max_level(LevelFilter::Debug);
     }
 }
 
 enum ToStderr {
+    Unsafe,
     Grants,
     All,
 }
@@ -59,8 +67,12 @@ impl Log for ToStderr {
     fn log(&self, record: &Record<'_>) {
         let level = record.level();
         let event = record.key_values().get("event".into());
-        let is_grant = event.is_some_and(|event| event.to_borrowed_str() == Some("granted"));
-        let is_wanted = matches!(self, ToStderr::All) || level <= Level::Info || is_grant;
+        let is_event = |name| event.as_ref().is_some_and(|event| event.to_borrowed_str() == Some(name));
+        let is_wanted = match self {
+            ToStderr::Unsafe => is_event("advice"),
+            ToStderr::Grants => level <= Level::Info || is_event("granted"),
+            ToStderr::All => true,
+        };
         if is_wanted && self.enabled(record.metadata()) {
             say(&format!("{} {}: {}", level.as_str().to_lowercase(), record.target(), record.args()));
         }

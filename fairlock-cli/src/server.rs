@@ -13,7 +13,6 @@ use fairlock::{
 use crate::args::{Args, Command, Server};
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::names::with_process;
 use crate::report::say;
 use crate::settings::{SHORTEST_LEASE, Terms, in_options, own_dir};
 
@@ -128,7 +127,7 @@ pub(crate) fn holder(server: &Server, terms: &Terms) -> Result<(Client, Store), 
         builder = builder.outage_limit(limit);
     }
     if let Some(label) = &terms.label {
-        builder = builder.label(with_process(label));
+        builder = builder.label(label.as_str());
     }
     Ok((builder.build()?, store))
 }
@@ -193,6 +192,13 @@ pub(crate) fn redis(server: &Server, response_timeout: Option<Duration>) -> Opti
     }
     if let Some((user, password)) = &server.sentinel_login {
         builder = builder.sentinel_login(user, password);
+    }
+    if !server.map.is_empty() {
+        let map = server.map.clone();
+        builder = builder.map_address(move |host, port| {
+            let reached = map.iter().find(|(announced, _)| announced.0 == host && announced.1 == port);
+            reached.map_or_else(|| (host.to_owned(), port), |(_, reached)| reached.clone())
+        });
     }
     if let Some(n) = server.connections {
         builder = builder.connections(n);

@@ -30,7 +30,14 @@ pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
         false => server::where_it_looks(server) + &to_text(options, state),
     };
     let picture = |state: &LockState| to_picture(options, state, &server::and_where(server));
-    watch(options.watch, || read(&lock, first, options.lines), text, (!options.json).then_some(picture))
+    let mut is_held = true;
+    let look = || {
+        let seen = read(&lock, first, options.lines);
+        is_held = seen.as_ref().is_ok_and(|state| !state.holders.is_empty());
+        seen
+    };
+    let ended = watch(options.watch, look, text, (!options.json).then_some(picture))?;
+    Ok(if options.exit_code && !is_held { Exit::No } else { ended })
 }
 
 /// Reads this part of the queue, by several calls: none keeps the server busy.
@@ -282,7 +289,7 @@ mod tests {
     }
 
     fn options() -> Show {
-        Show { name: "x".to_owned(), lines: 100, from: 1, watch: None, wide: false, json: false }
+        Show { name: "x".to_owned(), lines: 100, from: 1, watch: None, wide: false, json: false, exit_code: false }
     }
 
     /// A hundred of many holders are shown, and the others are counted.

@@ -70,14 +70,18 @@ impl Config {
     }
 }
 
-/// The shortest and the longest duration that can be configured.
+/// The shortest duration that can be configured.
 pub(crate) const SHORTEST: Duration = Duration::from_millis(10);
+/// 100 years. A longer time is taken for this one, in each setting and argument.
 pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
+/// The time, at most [`LONGEST`].
+///
 /// # Errors
-/// [`Error::InvalidConfig`] that names `setting`.
-pub(crate) fn check_duration(setting: &str, time: Duration) -> Result<()> {
-    check_range(setting, time, SHORTEST..=LONGEST)
+/// [`Error::InvalidConfig`] that names `setting`, for a shorter time than `least`.
+pub(crate) fn at_least(setting: &str, time: Duration, least: Duration) -> Result<Duration> {
+    let time = time.min(LONGEST);
+    check_range(setting, time, least..=LONGEST).map(|()| time)
 }
 
 /// # Errors
@@ -96,18 +100,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_from_10_ms_to_100_years() {
+    fn a_time_is_from_10_ms_on_and_a_very_long_one_100_years() {
         const YEAR: u64 = 31_536_000; // seconds
-        let is_good = |time| check_duration("lease", time).is_ok();
+        let taken = |time| at_least("slow_wait", time, SHORTEST);
         let (least, most) = (Duration::from_millis(10), Duration::from_secs(100 * YEAR));
-        assert!(is_good(least) && is_good(most));
         let just = Duration::from_nanos(1);
-        for bad in [least - just, most + just] {
-            let Err(Error::InvalidConfig { reason }) = check_duration("lease", bad) else {
-                panic!("{bad:?}")
-            };
-            assert!(reason.starts_with("lease is "), "{reason}");
+        for (time, is) in [(least, least), (most, most), (most + just, most), (Duration::MAX, most)] {
+            assert_eq!(taken(time).unwrap(), is);
         }
+        let Err(Error::InvalidConfig { reason }) = taken(least - just) else { panic!("too short") };
+        assert!(reason.starts_with("slow_wait is "), "{reason}");
     }
 
     /// The longest pause is a second, or a ninth of the lease or of a place.

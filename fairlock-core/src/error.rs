@@ -58,7 +58,7 @@ pub enum Error {
         /// The lock.
         lock: LockName,
         /// Why not.
-        reason: &'static str,
+        reason: String,
     },
     /// The server gave no usable answer within the call's time limit. Whether the server carried out the last request is unknown;
     /// a lock that it may have granted is released in the background. Or the server takes no writes for now, since it is full or
@@ -345,7 +345,7 @@ mod tests {
             Error::Cancelled { lock: lock() },
             Error::InvalidName { name: String::new(), reason: "it is empty".into() },
             Error::InvalidConfig { reason: "it can't work".into() },
-            Error::Misuse { lock: lock(), reason: "another client's owner" },
+            Error::Misuse { lock: lock(), reason: "another client's owner".to_owned() },
             Error::Denied { lock: None, source: source() },
             Error::Corrupt { lock: lock(), source: source() },
             Error::Mismatch { lock: lock(), source: source() },

@@ -174,7 +174,7 @@ fn kill_after(server: &Server, options: &Run) -> Result<Duration, Failure> {
              add --response-timeout {most}, or choose a longer --lease"
         )));
     }
-    let kill_after = options.kill_after.unwrap_or_else(|| DEFAULT_KILL_AFTER.min(lease / 3));
+    let kill_after = options.kill_after.unwrap_or_else(|| DEFAULT_KILL_AFTER.min(longest(options) / 3));
     if kill_after > lease / 2 {
         let [kill_after, lease, most] = [kill_after, lease, lease / 2].map(duration::option);
         return Err(Failure::ours(format!(
@@ -184,9 +184,8 @@ fn kill_after(server: &Server, options: &Run) -> Result<Duration, Failure> {
     }
     if let Some(limit) = options.max_hold.filter(|limit| *limit < kill_after * 2) {
         let [limit, kill_after, most] = [limit, kill_after, limit / 2].map(duration::option);
-        let default = if options.kill_after.is_none() { " by default" } else { "" };
         return Err(Failure::ours(format!(
-            "--max-hold is {limit} and --kill-after is {kill_after}{default}, but --max-hold must be at least twice --kill-after: \
+            "--max-hold is {limit} and --kill-after is {kill_after}, but --max-hold must be at least twice --kill-after: \
              add --kill-after {most}, or choose a longer --max-hold"
         )));
     }

@@ -28,13 +28,14 @@ fn times_that_just_fit_are_accepted() {
         ("--lease 9s", s(3)),
         ("--lease 30s --kill-after 15s", s(15)),
         ("--lease 4s --response-timeout 2s --kill-after 1s", s(1)),
-        ("--max-hold 10s", s(5)),
+        ("--max-hold 15s", s(5)),
+        ("--max-hold 3s", s(1)),
         ("--max-hold 1h --kill-after 2s", s(2)),
     ] {
         let (server, run) = given(options);
         assert_eq!(kill_after(&server, &run).unwrap(), then, "{options}");
     }
-    for options in ["--kill-after 15001ms", "--lease 4s --response-timeout 2001ms", "--max-hold 9999ms"] {
+    for options in ["--kill-after 15001ms", "--lease 4s --response-timeout 2001ms", "--max-hold 9999ms --kill-after 5s"] {
         let (server, run) = given(options);
         assert!(kill_after(&server, &run).is_err(), "{options}");
     }

@@ -19,6 +19,9 @@ use crate::names::{escaped, fit_name};
 /// The shortest `--lease`.
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
+/// Host and port.
+pub(crate) type Address = (String, u16);
+
 /// What every command needs to know of the server, and of the connection to it. None stands for the default of the library.
 #[derive(Clone)]
 pub(crate) struct Server {
@@ -31,6 +34,8 @@ pub(crate) struct Server {
     pub(crate) durable: Option<Durability>,
     pub(crate) password_file: Option<PathBuf>,
     pub(crate) sentinel_login: Option<(String, String)>,
+    /// Addresses that sentinels or a cluster announce, and where these servers are reached.
+    pub(crate) map: Vec<(Address, Address)>,
     /// Options of an address, and their files.
     tls_files: Vec<(&'static str, String)>,
     pub(crate) connections: Option<usize>,
@@ -182,6 +187,7 @@ impl Server {
             durable: None,
             password_file: None,
             sentinel_login: None,
+            map: Vec::new(),
             tls_files: Vec::new(),
             connections: None,
             connect_timeout: None,
@@ -281,6 +287,9 @@ mod tests {
             ("connect-timeout", &["10ms", "1m", "0.5"], &["9ms", "60001ms", "1 s"]),
             ("response-timeout", &["10ms", "1m"], &["9ms", "61s"]),
             ("thread-wait", &["10ms", "1d"], &["9ms", "25h"]),
+            ("map", &["a:1=b:2", "a:1=[::1]:2,c:3=d:4"], &["a:1", "a=b:2", "a:1=:2", "a:1=b:2,", "a:1=b:65536"]),
+            ("postgres", &["postgres://db/a", "postgresql:///a"], &["redis://a", "db/a"]),
+            ("redis", &["redis://a", "unix:///a"], &["postgres://db/a"]),
         ] {
             let mut is_refused = |text: &&&str| refused(&SERVER, &mut server, name, text);
             assert_eq!(good.iter().filter(&mut is_refused).count(), 0, "{name}");
@@ -291,7 +300,7 @@ mod tests {
             ("lease", ["1s", "36500d"], ["999ms", "36501d"]),
             ("place-ttl", ["500ms", "36500d"], ["499ms", "36501d"]),
             ("outage-limit", ["10ms", "36500d"], ["0", "36501d"]),
-            ("label", ["nightly", "Büro 2"], [&*"x".repeat(250), "a\u{1b}[2J"]),
+            ("label", ["nightly", "Büro 2"], [&*"x".repeat(129), "a\u{1b}[2J"]),
         ] {
             let mut is_refused = |text: &&&str| refused(&RUN, &mut terms, name, text);
             assert_eq!(good.iter().filter(&mut is_refused).count(), 0, "{name}");

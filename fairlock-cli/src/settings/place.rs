@@ -14,7 +14,7 @@ struct Place {
 
 const PLACES: [Place; 3] = [
     Place {
-        settings: &["redis", "discipline", "durable", "sentinel-login", "thread-wait"],
+        settings: &["redis", "discipline", "durable", "sentinel-login", "map", "thread-wait"],
         name: "Redis: give --redis, or FAIRLOCK_REDIS",
     },
     Place { settings: &["postgres", "listen-on"], name: "PostgreSQL: give --postgres, or FAIRLOCK_POSTGRES" },

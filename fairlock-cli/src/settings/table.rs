@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use fairlock::Discipline;
 
-use super::{SHORTEST_LEASE, Server, Setting, Terms};
-use crate::names::with_process;
+use super::{Address, SHORTEST_LEASE, Server, Setting, Terms};
 use crate::{durable, duration};
 
 /// The library's limits. Its shortest lease and place TTL are longer.
@@ -15,19 +14,19 @@ const SHORTEST_PLACE_TTL: Duration = Duration::from_millis(500);
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 3600);
-const LONGEST_LABEL: usize = 256; // bytes
+const LONGEST_LABEL: usize = 128; // bytes
 
 /// Those of all commands.
-pub(super) const SERVER: [Setting<Server>; 15] = [
+pub(super) const SERVER: [Setting<Server>; 16] = [
     Setting {
         name: "redis",
         value: "URL",
         alone: None,
         is_usual: true,
         what: "A server that keeps the locks, for the programs of many machines",
-        allowed: "an address in one of the forms that `fairlock --help` lists",
+        allowed: "an address in one of the forms that `fairlock --help` lists (for PostgreSQL use --postgres)",
         default: "none: the locks are those of this machine",
-        set: |server, text| put(&mut server.redis, Some(Some(text.to_owned()))),
+        set: |server, text| put(&mut server.redis, Some(text.to_owned()).filter(|url| !is_of_postgres(url)).map(Some)),
     },
     Setting {
         name: "postgres",
@@ -35,9 +34,9 @@ pub(super) const SERVER: [Setting<Server>; 15] = [
         alone: None,
         is_usual: true,
         what: "A database, in place of Redis; `fairlock migrate` makes its tables",
-        allowed: "an address of PostgreSQL, in the form that `fairlock --help` has",
+        allowed: "an address that begins with postgres:// or postgresql:// (for Redis use --redis)",
         default: "none",
-        set: |server, text| put(&mut server.postgres, Some(Some(text.to_owned()))),
+        set: |server, text| put(&mut server.postgres, Some(text.to_owned()).filter(|url| is_of_postgres(url)).map(Some)),
     },
     Setting {
         name: "dir",
@@ -102,6 +101,17 @@ pub(super) const SERVER: [Setting<Server>; 15] = [
             let (user, password) = text.split_once(':').unwrap_or(("", text));
             put(&mut server.sentinel_login, Some(Some((user.to_owned(), password.to_owned()))))
         },
+    },
+    Setting {
+        name: "map",
+        value: "HOST:PORT=HOST:PORT",
+        alone: None,
+        is_usual: false,
+        what: "Where a server is reached from here that sentinels or a cluster announce by another address, as behind NAT; several with \
+               commas between",
+        allowed: "HOST:PORT=HOST:PORT, the announced address first",
+        default: "addresses are taken as announced",
+        set: |server, text| put(&mut server.map, text.split(',').map(mapped).collect()),
     },
     Setting {
         name: "listen-on",
@@ -226,10 +236,10 @@ pub(super) const RUN: [Setting<Terms>; 4] = [
         alone: None,
         is_usual: true,
         what: "The name that others see, before host and process",
-        allowed: "at most 256 bytes with both, without control characters",
+        allowed: "at most 128 bytes without control characters",
         default: "only host and process",
         set: |terms, text| {
-            let is_short = with_process(text).len() <= LONGEST_LABEL && !text.contains(char::is_control);
+            let is_short = text.len() <= LONGEST_LABEL && !text.contains(char::is_control);
             put(&mut terms.label, is_short.then(|| Some(text.to_owned())))
         },
     },
@@ -238,6 +248,21 @@ pub(super) const RUN: [Setting<Terms>; 4] = [
 fn put<V>(place: &mut V, value: Option<V>) -> Option<()> {
     *place = value?;
     Some(())
+}
+
+fn is_of_postgres(url: &str) -> bool {
+    ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme))
+}
+
+/// `announced:port=reached:port`.
+fn mapped(text: &str) -> Option<(Address, Address)> {
+    let address = |text: &str| {
+        let (host, port) = text.rsplit_once(':')?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Some((host.to_owned(), port.parse().ok()?)).filter(|(host, _)| !host.is_empty())
+    };
+    let (announced, reached) = text.split_once('=')?;
+    Some((address(announced)?, address(reached)?))
 }
 
 fn time(text: &str, allowed: RangeInclusive<Duration>) -> Option<Duration> {

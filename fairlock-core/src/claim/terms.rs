@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::config::{LONGEST, check_duration};
+use crate::config::{LONGEST, SHORTEST, at_least};
 use crate::error::{LostCause, Result};
 
 /// How the holds of a request live and end.
@@ -18,12 +18,14 @@ pub(crate) enum Terms {
 
 impl Terms {
     /// # Errors
-    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) for a duration that is too short or too long.
+    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) for a duration that is too short.
     pub(crate) fn check(self) -> Result<Terms> {
         match self {
             Terms::Renewed(_) => Ok(self),
-            Terms::Fixed(lease) => check_duration("fixed_lease", lease).map(|()| self),
-            Terms::Capped { limit, .. } => check_duration("max_hold", limit).map(|()| self),
+            Terms::Fixed(lease) => at_least("fixed_lease", lease, SHORTEST).map(Terms::Fixed),
+            Terms::Capped { lease, limit } => {
+                at_least("max_hold", limit, SHORTEST).map(|limit| Terms::Capped { lease, limit })
+            }
         }
     }
 
@@ -86,7 +88,6 @@ pub(crate) fn valid_until(sent: Instant, lease: Duration) -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::SHORTEST;
 
     const S: Duration = Duration::from_secs(1);
 
@@ -126,13 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn durations_out_of_range_are_refused_by_name() {
+    fn durations_that_are_too_short_are_refused_by_name() {
         let error = Terms::Fixed(Duration::ZERO).check().unwrap_err();
         assert_eq!(
             error.to_string(),
             "invalid configuration: fixed_lease is 0 s, it has to be from 10 ms to 100 years"
         );
-        assert!(Terms::Capped { lease: S, limit: Duration::MAX }.check().is_err());
+        let longest = Terms::Capped { lease: S, limit: LONGEST };
+        assert_eq!(Terms::Capped { lease: S, limit: Duration::MAX }.check().unwrap(), longest);
         assert!(Terms::Fixed(SHORTEST).check().is_ok());
     }
 }

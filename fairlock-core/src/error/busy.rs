@@ -39,10 +39,11 @@ pub struct SlowWait {
 impl fmt::Display for Busy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Busy { lock, waited, slow_wait } = self;
-        write!(f, "waited {} for lock {lock}", to_a_tenth(*waited))?;
+        let time = to_a_tenth(*waited);
         match slow_wait {
-            Some(seen) => write!(f, "; after {}: {seen}", to_a_tenth(seen.waited)),
-            None => f.write_str(", which is busy"),
+            Some(seen) => write!(f, "waited {time} for lock {lock}; after {}: {seen}", to_a_tenth(seen.waited)),
+            None if *waited < Duration::from_millis(100) => write!(f, "lock {lock} is busy"),
+            None => write!(f, "waited {time} for lock {lock}, which is busy"),
         }
     }
 }

@@ -255,13 +255,13 @@ impl Parts<'_> {
 }
 
 fn misuse(claim: &Claim, reason: &'static str) -> Error {
-    Error::Misuse { lock: claim.lock.name.clone(), reason }
+    Error::Misuse { lock: claim.lock.name.clone(), reason: reason.to_owned() }
 }
 
 fn would_wait_for_itself(kind: LockKind) -> &'static str {
     match kind {
         LockKind::ReadWrite => {
-            "a read lock can't become a write lock: a write would wait for its own read; release the read lock first, then read again"
+            "a read lock can't become a write lock: the write would wait for its own read; release the read lock first, then write"
         }
         _ => {
             "this owner has fewer permits, or waits for fewer, and the request would wait for its own hold: release those permits \

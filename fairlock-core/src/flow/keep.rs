@@ -63,7 +63,7 @@ impl Parts<'_> {
             _ => {
                 self.unlock(claim, Effort::Persistent)?;
                 let reason = "it is held more than once: only the last guard of an owner can keep it, and this one was unlocked";
-                Err(Error::Misuse { lock: claim.lock.name.clone(), reason })
+                Err(Error::Misuse { lock: claim.lock.name.clone(), reason: reason.to_owned() })
             }
         }
     }

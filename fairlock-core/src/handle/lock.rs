@@ -38,7 +38,7 @@ use crate::shared::Handles;
 ///   gets it at once.
 /// - [`Error::Denied`], [`Error::Corrupt`], [`Error::Unsupported`], [`Error::InvalidName`]: the server will never grant the lock.
 /// - [`Error::Cancelled`], [`Error::Shutdown`]: the program ended the wait.
-/// - [`Error::InvalidConfig`]: a `fixed_lease` or `max_hold` outside 10 ms to 100 years, or the address of a replica.
+/// - [`Error::InvalidConfig`]: a `fixed_lease` or `max_hold` under 10 ms, or the address of a replica.
 /// - [`Error::Misuse`]: the owner already holds the lock more than four billion times.
 ///
 /// A busy lock is not an error.
@@ -284,7 +284,7 @@ impl<O: Ownership> Lock<O> {
         if owner.id().client() == shared.id.to_string() {
             return Ok(Lock(Caller { shared, lock, owner: owner.clone(), terms, units, cancel }));
         }
-        Err(Error::Misuse { lock: lock.name, reason: "the owner was made by another client" })
+        Err(Error::Misuse { lock: lock.name, reason: "the owner was made by another client".to_owned() })
     }
 
     /// A handle whose holds end by themselves after `lease` and are not renewed. Of several calls of `fixed_lease` and

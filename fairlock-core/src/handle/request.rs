@@ -141,7 +141,7 @@ impl<O: Ownership> Request<O> {
     fn take_claim(&mut self) -> Result<Arc<Claim>> {
         let reason = "the request was decided before: its guard was taken, or its error reported";
         let lock = &self.caller.lock.name;
-        self.claim.take().ok_or_else(|| Error::Misuse { lock: lock.clone(), reason })
+        self.claim.take().ok_or_else(|| Error::Misuse { lock: lock.clone(), reason: reason.to_owned() })
     }
 
     fn guard(&self, claim: Arc<Claim>, token: FencingToken) -> Guard<O> {

@@ -103,7 +103,7 @@ fn a_request_that_would_wait_for_its_own_hold_says_so() {
     let reading = prices.read().unwrap();
     let message = error_of(prices.write());
     assert!(
-        message.contains("`prices`") && message.contains("a write would wait for its own read"),
+        message.contains("`prices`") && message.contains("release the read lock first, then write"),
         "{message}"
     );
     let mails = world.client.semaphore("mails", 5).unwrap().owned_by(&owner).unwrap();

@@ -43,8 +43,8 @@ fn a_missing_kind_and_a_write_under_a_read_say_why() {
     says(redisson.rw_lock("prices"), text);
     let prices = client(&server, Discipline::HandOff).rw_lock("prices").unwrap();
     let reading = prices.read().unwrap();
-    let text = "misuse of lock `prices`: a read lock can't become a write lock: a write would wait for its own read; \
-                release the read lock first, then read again";
+    let text = "misuse of lock `prices`: a read lock can't become a write lock: the write would wait for its own read; \
+                release the read lock first, then write";
     says(prices.write(), text);
     drop(reading);
 }

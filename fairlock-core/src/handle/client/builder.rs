@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Backend, WakeSink};
-use crate::config::{Config, LONGEST, SHORTEST, check_duration, check_range};
+use crate::config::{Config, LONGEST, SHORTEST, at_least, check_range};
 use crate::error::{Error, Result};
 use crate::handle::client::Client;
 use crate::ids::ClientId;
@@ -23,14 +23,18 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// The shortest time to live of a place: three heartbeats have to fit in, each with a round trip.
 const SHORTEST_PLACE_TTL: Duration = Duration::from_millis(500);
 
-/// In bytes.
+/// In bytes, with host and process.
 const LONGEST_LABEL: usize = 256;
+/// Of these, what the program may give.
+const LONGEST_GIVEN: usize = 128;
 
 /// Sets up a client; see [`Client::builder`].
 #[must_use = "a builder does nothing until `build`"]
 pub struct ClientBuilder {
     backend: Arc<dyn Backend>,
     config: Config,
+    /// What the program calls the client.
+    label: String,
     stats_per_lock: usize,
 }
 
@@ -42,13 +46,13 @@ impl ClientBuilder {
             outage_limit: Duration::from_secs(10),
             slow_wait: Duration::from_secs(1),
             attempt_ttl: None,
-            label: default_label().into(),
+            label: String::new().into(),
             clock: Clock::system(),
             stop: Stop::default(),
             #[cfg(feature = "tracing")]
             traces: Default::default(),
         };
-        ClientBuilder { backend, config, stats_per_lock: 0 }
+        ClientBuilder { backend, config, label: String::new(), stats_per_lock: 0 }
     }
 
     /// How long the server keeps a hold that is not renewed. Default 30 s, like Redisson's `lockWatchdogTimeout`, or the longest
@@ -77,16 +81,17 @@ impl ClientBuilder {
     /// Sets after how long a wait is explained, once, by a line in the log with level `info`: how many waiters are ahead, and who holds
     /// the lock. If the wait then ends without the lock, [`Busy::slow_wait`](crate::Busy::slow_wait) says the same; after a
     /// shorter wait it is `None`. Default 1 s. A thread of its own reads the state of the lock, at most once a second in a client, for the
-    /// longest wait first. A very long time turns the explanations off.
+    /// longest wait first. `Duration::MAX` turns the explanations off.
     pub fn slow_wait(mut self, threshold: Duration) -> Self {
         self.config.slow_wait = threshold;
         self
     }
 
-    /// A human-readable name for this client, shown by [`Lock::inspect`](crate::Lock::inspect). Default `host:process`. At most
-    /// 256 bytes without control characters, since it is sent with each request and printed on terminals.
+    /// A human-readable name for this client, shown by [`Lock::inspect`](crate::Lock::inspect) before host and process:
+    /// `billing (host-7:4123)`, without a label `host-7:4123`. At most 128 bytes without control characters, since it is sent with each
+    /// request and printed on terminals.
     pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.config.label = label.into().into();
+        self.label = label.into();
         self
     }
 
@@ -126,16 +131,18 @@ impl ClientBuilder {
     /// (`connect_within`), and blocks the thread meanwhile.
     ///
     /// # Errors
-    /// [`Error::InvalidConfig`] for a time outside 10 ms to 100 years, a `place_ttl` under 500 ms, or a label that is too long or
-    /// has control characters; for a lease of less than twice the backend's response time-out; and for another clock than the
+    /// [`Error::InvalidConfig`] for a time under 10 ms (one of more than 100 years is taken for 100 years), a `place_ttl` under 500 ms,
+    /// or a label that is too long or has control characters; for a lease of less than twice the backend's response time-out; and for another clock than the
     /// backend's, such as a manual clock with Redis. [`Error::Unavailable`] or [`Error::Denied`] when the backend can't subscribe.
     pub fn build(self) -> Result<Client> {
-        let config = Config { attempt_ttl: self.backend.attempt_ttl(), ..self.config };
+        let mut config = Config { attempt_ttl: self.backend.attempt_ttl(), ..self.config };
+        config.lease = config.lease.min(LONGEST);
         check_lease(config.lease, &*self.backend)?;
-        check_range("place_ttl", config.place_ttl, SHORTEST_PLACE_TTL..=LONGEST)?;
-        check_duration("outage_limit", config.outage_limit)?;
-        check_duration("slow_wait", config.slow_wait)?;
-        check_label(&config.label)?;
+        config.place_ttl = at_least("place_ttl", config.place_ttl, SHORTEST_PLACE_TTL)?;
+        config.outage_limit = at_least("outage_limit", config.outage_limit, SHORTEST)?;
+        config.slow_wait = at_least("slow_wait", config.slow_wait, SHORTEST)?;
+        check_label(&self.label)?;
+        config.label = label_of(&self.label, &host(), std::process::id()).into();
         check_clock(&config.clock, self.backend.store_clock())?;
         let (id, counters) = (ClientId::random(), Counters::new(self.stats_per_lock));
         let shared = Shared::new(id, config, self.backend, counters, &THREADS);
@@ -153,8 +160,8 @@ impl fmt::Debug for ClientBuilder {
 }
 
 fn check_label(label: &str) -> Result<()> {
-    let reason = if label.len() > LONGEST_LABEL {
-        format!("the label has {} bytes, it may have {LONGEST_LABEL}", label.len())
+    let reason = if label.len() > LONGEST_GIVEN {
+        format!("the label has {} bytes, it may have {LONGEST_GIVEN}", label.len())
     } else if let Some(at) = label.find(char::is_control) {
         format!("the label has a control character, after {:?}", &label[..at])
     } else {
@@ -217,22 +224,26 @@ fn check_lease_within(
     Err(Error::InvalidConfig { reason })
 }
 
-fn default_label() -> String {
+fn host() -> String {
     // The standard library does not tell the host's name; these two cover Linux and most shells.
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::env::var("HOSTNAME"));
-    label_of(host.as_deref().unwrap_or("?"), std::process::id())
+    host.unwrap_or_else(|_| "?".to_owned())
 }
 
-/// A default must never be refused, so whatever the host's name is, this label is valid.
-fn label_of(host: &str, process: u32) -> String {
+/// What others see: the given label with host and process, by which an operator finds the program. Whatever the host's name is, the label
+/// is valid.
+fn label_of(given: &str, host: &str, process: u32) -> String {
     let mut kept = String::new();
     for c in host.trim().chars().filter(|c| !c.is_control()) {
-        if kept.len() + c.len_utf8() > LONGEST_LABEL - 16 {
+        if given.len() + kept.len() + c.len_utf8() > LONGEST_LABEL - 16 {
             break; // the rest is reserved for the process id
         }
         kept.push(c);
     }
-    format!("{kept}:{process}")
+    match given {
+        "" => format!("{kept}:{process}"),
+        given => format!("{given} ({kept}:{process})"),
+    }
 }
 
 #[cfg(test)]
@@ -241,13 +252,13 @@ mod tests {
 
     #[test]
     fn a_label_is_short_and_has_no_control_characters() {
-        for good in ["", "orders-worker-3", "Büro 2 (h:1)", &"é".repeat(128)] {
+        for good in ["", "orders-worker-3", "Büro 2 (h:1)", &"é".repeat(64)] {
             assert!(check_label(good).is_ok(), "{good}");
         }
         let bad = [
-            "x".repeat(257),
+            "x".repeat(129),
             "x".repeat(64 << 20),
-            "é".repeat(129),
+            "é".repeat(65),
             "a\u{1b}[2J".into(),
             "a\nb".into(),
             "\u{9b}".into(),
@@ -296,16 +307,16 @@ mod tests {
     }
 
     #[test]
-    fn the_default_label_is_valid() {
-        assert_eq!(label_of("worker-3\n", 7), "worker-3:7");
-        assert_eq!(label_of(&"x".repeat(300), 7), "x".repeat(240) + ":7");
-        for host in [&*"界".repeat(1000), "a\u{1b}b\0", ""] {
-            assert!(check_label(&label_of(host, u32::MAX)).is_ok(), "{host}");
+    fn a_label_names_host_and_process_and_is_valid() {
+        assert_eq!(label_of("", "worker-3\n", 7), "worker-3:7");
+        assert_eq!(label_of("billing", "worker-3\n", 7), "billing (worker-3:7)");
+        assert_eq!(label_of("", &"x".repeat(300), 7), "x".repeat(240) + ":7");
+        for host in [&*host(), &"界".repeat(1000), "a\u{1b}b\0", ""] {
+            for given in ["", &"x".repeat(LONGEST_GIVEN)] {
+                let label = label_of(given, host, u32::MAX);
+                let is_clean = !label.contains(char::is_control);
+                assert!(is_clean && label.len() <= LONGEST_LABEL && label.starts_with(given), "{label}");
+            }
         }
-        let label = default_label();
-        assert!(
-            check_label(&label).is_ok() && label.ends_with(&format!(":{}", std::process::id())),
-            "{label}"
-        );
     }
 }

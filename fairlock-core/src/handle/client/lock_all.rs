@@ -150,12 +150,17 @@ impl Client {
 /// How many of the locks the thread holds; they have to be the first ones.
 fn held_in_order(locks: &[Lock]) -> Result<usize> {
     let held = locks.iter().take_while(|lock| lock.is_held()).count();
-    match &locks[held..] {
-        [free, later @ ..] if later.iter().any(Lock::is_held) => {
-            let reason = "the thread holds a lock of a later name, and to wait for this one then can deadlock with a thread that \
-                          units both in order: take all of them by one lock_all";
+    let [free, later @ ..] = &locks[held..] else { return Ok(held) };
+    match later.iter().find(|lock| lock.is_held()) {
+        Some(later) => {
+            let reason = format!(
+                "this thread holds {} already, which is taken after {}: to wait now can deadlock with a thread that takes both in the \
+                 order of their names; take all locks by one lock_all",
+                later.lock_name(),
+                free.lock_name()
+            );
             Err(Error::Misuse { lock: free.lock_name().clone(), reason })
         }
-        _ => Ok(held),
+        None => Ok(held),
     }
 }

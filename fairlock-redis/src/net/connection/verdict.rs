@@ -95,7 +95,7 @@ pub(super) fn verdict(code: &str, message: &str) -> Meaning {
         "ERR" if says(&["cluster support disabled"]) => (
             InvalidConfig,
             "the server is not in cluster mode",
-            "write redis for redis+cluster in the address",
+            "connect to it as a single server: RedisBackend::connect, or redis:// in place of redis+cluster://",
         ),
         "ERR" if is_unknown && says(&["SENTINEL"]) => (
             InvalidConfig,
