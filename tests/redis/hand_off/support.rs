@@ -5,12 +5,15 @@ use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use fairlock::{Client, Discipline};
-pub(crate) use fairlock_tests::locks::{granted, patient, request, served, take_soon as take};
+#[cfg(feature = "night")]
+pub(crate) use fairlock_tests::locks::granted;
+pub(crate) use fairlock_tests::locks::{patient, request, served, take_soon as take};
 use fairlock_tests::server_state::all_calls;
 pub(crate) use fairlock_tests::server_state::scripts_run;
 pub(crate) use fairlock_tests::{CleanServer, Proxy, RedisServer, eventually};
 
 /// The limit for anything immediate, on a busy machine.
+#[cfg(feature = "night")]
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// A place's time to live for tests without heartbeats.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
