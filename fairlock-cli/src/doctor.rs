@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::names::escaped;
 use crate::report::print;
 use crate::server;
-use crate::settings::in_options;
+use crate::settings::with_option;
 
 pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure> {
     let lock = options.name.as_deref().map(LockName::new).transpose()?;
@@ -80,7 +80,7 @@ fn to_text(findings: &[Finding], columns: usize) -> String {
             server = &finding.server;
             text.push_str(&format!("{server}\n"));
         }
-        let what = escaped(&in_options(&finding.text));
+        let what = escaped(&with_option(&finding.text, finding.setting));
         text.push_str(&format!("  {:<7}  {:<11}  ", word(finding.verdict), finding.topic));
         text.push_str(&wrapped(&what, columns.saturating_sub(MARGIN).max(20)));
         text.push('\n');
@@ -117,7 +117,7 @@ fn word(verdict: Verdict) -> &'static str {
 
 fn to_json(finding: &Finding) -> Value {
     let verdict = word(finding.verdict).to_lowercase();
-    json!({ "server": finding.server, "topic": finding.topic, "verdict": verdict, "text": in_options(&finding.text) })
+    json!({ "server": finding.server, "topic": finding.topic, "verdict": verdict, "text": with_option(&finding.text, finding.setting) })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
+use crate::settings::with_option;
 use fairlock::Error;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
@@ -113,8 +114,8 @@ impl From<Error> for Failure {
             Error::Lost(_) => Exit::Lost,
             _ => Exit::Failed,
         };
-        // The library names its settings; here they are options.
-        let message = error.to_string().replace("(connect_timeout)", "(--connect-timeout)");
-        Failure::new(exit, message.replace("(response_timeout)", "(--response-timeout)"))
+        let (text, setting) = (error.to_string(), error.setting());
+        let words = setting.and_then(|setting| text.strip_suffix(&format!(" ({setting})")));
+        Failure::new(exit, with_option(words.unwrap_or(&text), setting))
     }
 }

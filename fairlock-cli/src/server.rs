@@ -14,7 +14,7 @@ use crate::args::{Args, Command, Server};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::report::say;
-use crate::settings::{SHORTEST_LEASE, Terms, in_options, own_dir};
+use crate::settings::{SHORTEST_LEASE, Terms, own_dir};
 
 /// How long an answer may take, by default.
 const RESPONSE: Duration = Duration::from_secs(1);
@@ -95,10 +95,9 @@ const BEGINS_LIFE: &str = "no program has been durable on this server so far: th
                            the server's life, and from then on programs without durable are refused, also those that run, until \
                            the key fairlock_life is deleted";
 
-/// No lock is named yet, which could have the name of a setting.
+/// The failure with the option that names the store, if the store does not answer.
 pub(crate) fn explained(server: &Server, error: fairlock::Error) -> Failure {
     let mut failure = Failure::from(error);
-    failure.message = in_options(&failure.message);
     if failure.exit == Exit::Unavailable || server.on_this_machine().is_some() {
         failure.message += match (&server.postgres, &server.redis) {
             (Some(_), _) => " (--postgres, FAIRLOCK_POSTGRES)",

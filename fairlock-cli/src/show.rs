@@ -289,7 +289,15 @@ mod tests {
     }
 
     fn options() -> Show {
-        Show { name: "x".to_owned(), lines: 100, from: 1, watch: None, wide: false, json: false, exit_code: false }
+        Show {
+            name: "x".to_owned(),
+            lines: 100,
+            from: 1,
+            watch: None,
+            wide: false,
+            json: false,
+            exit_code: false,
+        }
     }
 
     /// A hundred of many holders are shown, and the others are counted.

@@ -126,7 +126,7 @@ pub fn more_than_there_are_is_refused(harness: &impl Harness) {
     let Some([three]) = semaphores(harness, "more", 3) else { return };
     for n in [0, 4, u32::MAX] {
         match three.try_acquire_many(n) {
-            Err(Error::InvalidConfig { reason }) => assert!(reason.contains("`more`"), "{reason}"),
+            Err(Error::InvalidConfig { reason, .. }) => assert!(reason.contains("`more`"), "{reason}"),
             other => panic!("{n}: {other:?}"),
         }
     }

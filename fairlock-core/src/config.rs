@@ -78,21 +78,25 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// The time, at most [`LONGEST`].
 ///
 /// # Errors
-/// [`Error::InvalidConfig`] that names `setting`, for a shorter time than `least`.
-pub(crate) fn at_least(setting: &str, time: Duration, least: Duration) -> Result<Duration> {
+/// [`Error::InvalidConfig`] about `setting`, for a shorter time than `least`.
+pub(crate) fn at_least(setting: &'static str, time: Duration, least: Duration) -> Result<Duration> {
     let time = time.min(LONGEST);
     check_range(setting, time, least..=LONGEST).map(|()| time)
 }
 
 /// # Errors
-/// [`Error::InvalidConfig`] that names `setting` and both limits.
-pub(crate) fn check_range(setting: &str, time: Duration, allowed: RangeInclusive<Duration>) -> Result<()> {
+/// [`Error::InvalidConfig`] about `setting` that names both limits.
+pub(crate) fn check_range(
+    setting: &'static str,
+    time: Duration,
+    allowed: RangeInclusive<Duration>,
+) -> Result<()> {
     if allowed.contains(&time) {
         return Ok(());
     }
     let [time, least, most] = [time, *allowed.start(), *allowed.end()].map(in_words);
-    let reason = format!("{setting} is {time}, it has to be from {least} to {most}");
-    Err(Error::InvalidConfig { reason })
+    let reason = format!("the time is {time}, it has to be from {least} to {most}");
+    Err(Error::InvalidConfig { reason, setting: Some(setting) })
 }
 
 #[cfg(test)]
@@ -108,8 +112,8 @@ mod tests {
         for (time, is) in [(least, least), (most, most), (most + just, most), (Duration::MAX, most)] {
             assert_eq!(taken(time).unwrap(), is);
         }
-        let Err(Error::InvalidConfig { reason }) = taken(least - just) else { panic!("too short") };
-        assert!(reason.starts_with("slow_wait is "), "{reason}");
+        let refused = taken(least - just).unwrap_err().to_string();
+        assert!(refused.ends_with(" (slow_wait)"), "{refused}");
     }
 
     /// The longest pause is a second, or a ninth of the lease or of a place.

@@ -11,7 +11,7 @@ pub use busy::{Busy, SlowWait};
 pub(crate) use busy::{held_by, name_of, to_a_tenth};
 pub use lost::{Lost, LostCause};
 
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{BackendError, BackendErrorKind, write_text};
 use crate::ids::{LockName, OwnerId, write_escaped};
 
 /// The result of the calls of this library.
@@ -50,8 +50,10 @@ pub enum Error {
     },
     /// A duration, an address or another setting can't work.
     InvalidConfig {
-        /// Which setting, and why.
+        /// Why.
         reason: String,
+        /// Which setting, by the name of the builder's method or of the argument, if it is one.
+        setting: Option<&'static str>,
     },
     /// The program should not have made this call, for example with the `Owner` of another client.
     Misuse {
@@ -160,6 +162,21 @@ impl Error {
         }
     }
 
+    /// The setting that the error is about, by the name of the builder's method. If it is some, the text of the error ends with it, in
+    /// parentheses.
+    pub fn setting(&self) -> Option<&'static str> {
+        match self {
+            Error::InvalidConfig { setting, .. } => *setting,
+            Error::Unavailable { source, .. }
+            | Error::Denied { source, .. }
+            | Error::Unsettled { source, .. }
+            | Error::Mismatch { source, .. }
+            | Error::Unsupported { source, .. }
+            | Error::Corrupt { source, .. } => source.setting(),
+            _ => None,
+        }
+    }
+
     /// The error of a call about `lock`, from what the backend said.
     pub fn about(lock: &LockName, error: BackendError) -> Error {
         let named = Some(lock.clone());
@@ -175,7 +192,8 @@ impl Error {
                 Error::InvalidName { name: lock.as_str().to_owned(), reason: error.message().to_owned() }
             }
             BackendErrorKind::InvalidConfig => {
-                Error::InvalidConfig { reason: format!("lock {lock}: {error}") }
+                let reason = format!("lock {lock}: {}", error.message());
+                Error::InvalidConfig { reason, setting: error.setting() }
             }
         }
     }
@@ -206,7 +224,10 @@ impl fmt::Display for Error {
                 write_escaped(f, name)?;
                 write!(f, ": {reason}")
             }
-            Error::InvalidConfig { reason } => write!(f, "invalid configuration: {reason}"),
+            Error::InvalidConfig { reason, setting } => {
+                f.write_str("invalid configuration: ")?;
+                write_text(f, reason, *setting)
+            }
             Error::Misuse { lock, reason } => write!(f, "misuse of lock {lock}: {reason}"),
             Error::Unavailable { lock, source } => {
                 write!(f, "the store is unavailable{}: {source}", about(lock.as_ref()))
@@ -262,7 +283,7 @@ impl From<BackendError> for Error {
             Unavailable | Refused => Error::Unavailable { lock: None, source: Box::new(error) },
             // The server has something else than it was set up for, and goes on having it.
             InvalidConfig | InvalidName | Corrupt | Mismatch => {
-                Error::InvalidConfig { reason: error.message().to_owned() }
+                Error::InvalidConfig { reason: error.message().to_owned(), setting: error.setting() }
             }
         }
     }
@@ -344,7 +365,7 @@ mod tests {
             lost(LostCause::Taken),
             Error::Cancelled { lock: lock() },
             Error::InvalidName { name: String::new(), reason: "it is empty".into() },
-            Error::InvalidConfig { reason: "it can't work".into() },
+            Error::InvalidConfig { reason: "it can't work".into(), setting: None },
             Error::Misuse { lock: lock(), reason: "another client's owner".to_owned() },
             Error::Denied { lock: None, source: source() },
             Error::Corrupt { lock: lock(), source: source() },

@@ -26,12 +26,12 @@ impl FileBackend {
         let found = fs::metadata(&dir.path).map_err(|error| failure("can't read the directory", error))?;
         let whose = whose(&found);
         let directory = match found.mode() & 0o2022 {
-            0 | 0o2000 => (Verdict::Good, format!("{whose}: its user's own")),
-            0o2020 => (Verdict::Good, format!("{whose}: users of its group share the locks")),
+            0 | 0o2000 => (Verdict::Good, format!("{whose}: its user's own").into()),
+            0o2020 => (Verdict::Good, format!("{whose}: users of its group share the locks").into()),
             // The file of a lock gets the own group of who uses it first.
             _ => {
                 let cure = format!("`chmod 3770 {}` lets those of its group", dir.path.display());
-                (Verdict::Note, format!("{whose}: not all of its users may take each lock; {cure}"))
+                (Verdict::Note, format!("{whose}: not all of its users may take each lock; {cure}").into())
             }
         };
         let (lock, mut times) = (probe(), Vec::new());
@@ -44,7 +44,7 @@ impl FileBackend {
         _ = fs::remove_file(dir.lock(&lock.name));
         let trial = match tried {
             Ok(()) => Finding::of_times(times, BOUND, "a directory in memory, such as /run, is quicker"),
-            Err(error) => (Verdict::Unsafe, error.message().to_owned()),
+            Err(error) => (Verdict::Unsafe, (&error).into()),
         };
         let finding =
             |(topic, (verdict, text))| Finding::new(dir.path.display().to_string(), topic, verdict, text);

@@ -210,7 +210,7 @@ impl PostgresBuilder {
         in_range("connect_timeout", timeouts.connect, &allowed, in_words)?;
         in_range("response_timeout", timeouts.response, &allowed, in_words)?;
         if let WakeUps::Poll(every) = wake_ups {
-            in_range("wake_ups by polling", every, &(Duration::from_millis(1)..=*allowed.end()), in_words)?;
+            in_range("wake_ups", every, &(Duration::from_millis(1)..=*allowed.end()), in_words)?;
         }
         in_range("connections", connections, &(1..=MOST_CONNECTIONS), |n| n.to_string())?;
         let at =
@@ -223,7 +223,7 @@ impl PostgresBuilder {
 }
 
 fn in_range<T: PartialOrd + Copy>(
-    what: &str,
+    setting: &'static str,
     set: T,
     allowed: &RangeInclusive<T>,
     shown: impl Fn(T) -> String,
@@ -232,5 +232,6 @@ fn in_range<T: PartialOrd + Copy>(
         return Ok(());
     }
     let [set, from, to] = [set, *allowed.start(), *allowed.end()].map(shown);
-    Err(Failure::invalid(format!("{what} is {set}, it has to be from {from} to {to}")))
+    Err(Failure::invalid(format!("the value is {set}, it has to be from {from} to {to}"))
+        .about_setting(setting))
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fairlock_core::ClientId;
 use fairlock_core::backend::{
-    BackendError, BackendErrorKind, Finding, LockId, Verdict, hand_over, probe, try_out,
+    BackendError, BackendErrorKind, Finding, LockId, Text, Verdict, hand_over, probe, try_out,
 };
 use fairlock_net::Endpoint;
 
@@ -55,7 +55,7 @@ impl PostgresBackend {
                 }
                 Err(failure) => {
                     let error = BackendError::from(failure);
-                    roles.push(Finding::new(endpoint.to_string(), "role", Verdict::Unsafe, error.message()));
+                    roles.push(Finding::new(endpoint.to_string(), "role", Verdict::Unsafe, &error));
                     failed = Some(error);
                 }
             }
@@ -68,7 +68,7 @@ impl PostgresBackend {
         }
         if let Err(failure) = visit.all() {
             let (server, error) = (visit.endpoint.to_string(), BackendError::from(failure));
-            visit.findings.push(Finding::new(server, "round trip", Verdict::Unsafe, error.message()));
+            visit.findings.push(Finding::new(server, "round trip", Verdict::Unsafe, &error));
         }
         roles.append(&mut visit.findings);
         Ok(roles)
@@ -94,7 +94,7 @@ struct Visit<'a> {
 }
 
 /// What a check has found, and its text.
-type Found = Result<(Verdict, String), Failure>;
+type Found = Result<(Verdict, Text), Failure>;
 
 impl Visit<'_> {
     /// # Errors
@@ -130,7 +130,7 @@ impl Visit<'_> {
                 if !failure.keeps_connection() || self.con.script("rollback", deadline).is_err() {
                     self.con = log_in_at(self.endpoint, &self.backend.0.pool.address, deadline)?;
                 }
-                (Verdict::Unknown, BackendError::from(failure).message().to_owned())
+                (Verdict::Unknown, (&BackendError::from(failure)).into())
             }
         };
         self.findings.push(Finding::new(self.endpoint.to_string(), topic, verdict, text));
@@ -150,7 +150,7 @@ impl Visit<'_> {
                     "note" => Verdict::Note,
                     _ => Verdict::Unsafe,
                 };
-                Ok((verdict, text.to_owned()))
+                Ok((verdict, text.into()))
             })?;
         }
         Ok(())
@@ -173,10 +173,10 @@ impl Visit<'_> {
         let ours = sent.duration_since(UNIX_EPOCH).unwrap_or_default() + trip / 2;
         let (off, text) = Finding::of_clocks(ours, theirs, trip);
         if off <= OFF + trip {
-            return Ok((Verdict::Good, text));
+            return Ok((Verdict::Good, text.into()));
         }
         let then = "; locks go by the server's clock alone, but see that it is kept (NTP)";
-        Ok((Verdict::Note, text + then))
+        Ok((Verdict::Note, (text + then).into()))
     }
 
     fn round_trips(&mut self) -> Found {
@@ -208,15 +208,15 @@ impl Visit<'_> {
         let of_other = other.row(Statement::made_up(PID), self.soon())?.count(0)?;
         let is_pooled = of_other == before || self.row(PID)?.count(0)? != before;
         drop(other); // until here its session was taken
-        let text = match (is_pooled, listen_at.endpoints == pool.address.endpoints) {
-            (false, _) => "none: each connection has a session",
-            (true, false) => "in transaction mode; `listen_on` names another address for wake-ups",
+        let (verdict, text) = match (is_pooled, listen_at.endpoints == pool.address.endpoints) {
+            (false, _) => return Ok((Verdict::Good, "none: each connection has a session".into())),
+            (true, false) => (Verdict::Good, "in transaction mode; there is another address for wake-ups"),
             (true, true) => {
-                let text = "in transaction mode: locks work, but wake-ups need a session, so set `listen_on` to the server's address";
-                return Ok((Verdict::Note, text.to_owned()));
+                let text = "in transaction mode: locks work, but wake-ups need a session, so set the server's address for them";
+                (Verdict::Note, text)
             }
         };
-        Ok((Verdict::Good, text.to_owned()))
+        Ok((verdict, Text::from(text).about_setting("listen_on")))
     }
 
     /// One session sends, another hears.
@@ -230,23 +230,23 @@ impl Visit<'_> {
         let heard = hears.listen(sent + HEARD)?;
         if heard.is_empty() {
             hears.script("unlisten *", self.soon())?; // a pooler keeps the session
-            let text = "a message was not heard in 1 s: waiters ask again and again; behind a pooler set `listen_on` to the server's \
-                        address";
-            return Ok((Verdict::Note, text.to_owned()));
+            let text = "a message was not heard in 1 s: waiters ask again and again; behind a pooler set the server's address for \
+                        wake-ups";
+            return Ok((Verdict::Note, Text::from(text).about_setting("listen_on")));
         }
-        Ok((Verdict::Good, format!("a message was heard after {}", Finding::shown(sent.elapsed()))))
+        Ok((Verdict::Good, format!("a message was heard after {}", Finding::shown(sent.elapsed())).into()))
     }
 
     fn layout(&mut self) -> Found {
         match check(&mut self.con, self.backend.0.pool.deadline()) {
-            Ok(_) => Ok((Verdict::Good, "this version can use the tables".to_owned())),
+            Ok(_) => Ok((Verdict::Good, "this version can use the tables".into())),
             Err(failure)
                 if matches!(
                     failure.kind,
                     BackendErrorKind::InvalidConfig | BackendErrorKind::Unsupported
                 ) =>
             {
-                Ok((Verdict::Unsafe, BackendError::from(failure).message().to_owned()))
+                Ok((Verdict::Unsafe, (&BackendError::from(failure)).into()))
             }
             Err(failure) => Err(failure),
         }
@@ -268,8 +268,11 @@ impl Visit<'_> {
         let tried = try_out(self.backend, lock);
         self.forget(lock);
         Ok(match tried {
-            Ok(()) => (Verdict::Good, "a lock was taken and given back".to_owned()),
-            Err(error) => (Verdict::Unsafe, format!("a lock can't be taken and given back: {error}")),
+            Ok(()) => (Verdict::Good, "a lock was taken and given back".into()),
+            Err(error) => {
+                let text = |error: &str| format!("a lock can't be taken and given back: {error}");
+                (Verdict::Unsafe, Text::from(&error).reworded(text))
+            }
         })
     }
 
@@ -279,10 +282,16 @@ impl Visit<'_> {
         let Store { pool, clients, .. } = &*self.backend.0;
         let of_other = Clients::new(clients.listen_at.clone(), clients.wake_ups());
         let other = Store::new(Pool::new(pool.address.clone(), pool.timeouts, 2), 2, of_other);
-        let without = "see `wake-ups` above, and set `listen_on` to the server's address behind a pooler";
+        let without = "see `wake-ups` above, and behind a pooler set the server's address for them";
+        let without = Text::from(without).about_setting("listen_on");
         let found = hand_over([self.backend, &PostgresBackend(Arc::new(other))], lock, without);
         self.forget(lock);
-        Ok(found.unwrap_or_else(|error| (Verdict::Unknown, format!("a lock was not handed over: {error}"))))
+        Ok(found.unwrap_or_else(|error| {
+            (
+                Verdict::Unknown,
+                Text::from(&error).reworded(|error| format!("a lock was not handed over: {error}")),
+            )
+        }))
     }
 
     /// Deletes the row of the lock. Without the right it stays for a day.

@@ -303,14 +303,14 @@ impl RedisBuilder {
         if let Some(durability) = &durability {
             durability.check()?;
             if !has_own_queue {
-                let what = "durable is for the discipline HandOff: Redisson's clients share that queue, and grant the lock in the \
-                            grace";
-                return Err(invalid(what.to_owned()).into());
+                let what = "it is for the discipline HandOff: Redisson's clients share that queue, and grant the lock in the grace";
+                return Err(invalid(what.to_owned()).about_setting("durable").into());
             }
         }
         if !(1..=MOST_CONNECTIONS).contains(&settings.connections) {
             let (n, most) = (settings.connections, MOST_CONNECTIONS);
-            return Err(invalid(format!("connections is {n}, it has to be from 1 to {most}")).into());
+            let what = format!("the number is {n}, it has to be from 1 to {most}");
+            return Err(invalid(what).about_setting("connections").into());
         }
         let is_cluster = arrangement == Arrangement::Cluster;
         let calls = Calls::new(durability, is_cluster, has_own_queue, &mut settings);
@@ -332,9 +332,9 @@ impl RedisBuilder {
         let thread_wait = self.thread_wait.unwrap_or(minute * 5);
         in_range("thread_wait", thread_wait, Duration::from_millis(10)..=minute * 60 * 24)?;
         if self.discipline == Discipline::HandOff && self.thread_wait.is_some() {
-            let what = "thread_wait is a setting of Redisson's queue, and the discipline is HandOff, which does not use it: choose \
-                        `.discipline(Discipline::Redisson)` if Java's fair locks share this queue, else leave thread_wait out";
-            return Err(invalid(what.to_owned()).into());
+            let what = "it is a setting of Redisson's queue, and the discipline is HandOff, which does not use it: choose \
+                        `.discipline(Discipline::Redisson)` if Java's fair locks share this queue, else leave the setting out";
+            return Err(invalid(what.to_owned()).about_setting("thread_wait").into());
         }
         Ok(Fair { thread_wait })
     }

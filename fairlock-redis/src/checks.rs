@@ -8,7 +8,7 @@ use fairlock_core::backend::{BackendError, BackendErrorKind, in_words};
 /// # Errors
 /// `InvalidConfig` for a time that is out of range.
 pub(crate) fn in_range(
-    what: &str,
+    setting: &'static str,
     time: Duration,
     allowed: RangeInclusive<Duration>,
 ) -> Result<(), BackendError> {
@@ -16,7 +16,7 @@ pub(crate) fn in_range(
         return Ok(());
     }
     let [time, least, most] = [time, *allowed.start(), *allowed.end()].map(in_words);
-    Err(invalid(format!("{what} is {time}, it has to be from {least} to {most}")))
+    Err(invalid(format!("the time is {time}, it has to be from {least} to {most}")).about_setting(setting))
 }
 
 pub(crate) fn invalid(what: String) -> BackendError {

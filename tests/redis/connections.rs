@@ -270,9 +270,9 @@ fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
     let unlocked = client.fair_lock("unlocked").unwrap().lock().unwrap();
     idle.inspect().unwrap();
     server.stop();
-    let late = "no answer within 300ms (response_timeout); whether it was carried out is not known";
+    let late = "no answer within 300ms; whether it was carried out is not known (response_timeout)";
     assert_unavailable(idle.inspect(), &["(lock `orders`)", late]);
-    let parts = ["(lock `orders`)", "Redis at ", &server.address(), "no answer within 300ms ("];
+    let parts = ["(lock `orders`)", "Redis at ", &server.address(), "no answer within 300ms"];
     let asker = || lock.owned_by(&client.new_owner()).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| assert_unavailable(asker().lock(), &parts));
@@ -398,27 +398,36 @@ fn an_invalid_setting_is_named_in_the_error() {
     let of_backend = |set: fn(RedisBuilder) -> RedisBuilder| set(backend(&server.url())).connect().map(drop);
     let of_url = |url: &str| backend(url).connect().map(drop);
     let lock = client_at(&server.url()).fair_lock("orders").unwrap();
-    let twice = "lease is 1.999 s, it has to be from 2 s to 100 years: twice the backend's response_timeout of 1 s or more";
-    for (result, part) in [
-        (of_client(|it| it.lease(ms(0))), "lease is 0 s, it has to be from 2 s to 100 years"),
-        (of_client(|it| it.place_ttl(ms(100))), "place_ttl is 100 ms, it has to be from 500 ms to 100 years"),
-        (of_client(|it| it.outage_limit(ms(0))), "outage_limit is 0 s"),
-        (lock.fixed_lease(zero).lock().map(drop), "fixed_lease is 0 s"),
-        (lock.max_hold(ms(1)).try_lock().map(drop), "max_hold is 1 ms"),
-        (of_backend(|it| it.connections(0)), "connections is 0, it has to be from 1 to 8"),
-        (of_backend(|it| it.connections(9)), "connections is 9, it has to be from 1 to 8"),
-        (of_backend(|it| it.thread_wait(ms(0))), "thread_wait is 0 s"),
-        (of_backend(|it| it.response_timeout(ms(0))), "response_timeout is 0 s"),
-        (of_backend(|it| it.thread_wait(ms(5000))), "thread_wait is a setting of Redisson's queue"),
-        (of_client(|it| it.lease(ms(1999))), twice),
-        (of_client(|it| it.clock(ManualClock::new())), "the client has a manual clock, but its leases"),
-        (of_backend(|it| it.connect_timeout(Duration::MAX)), "connect_timeout is"),
-        (of_url("127.0.0.1:6379"), "it has no scheme such as redis://"),
-        (of_url("redis://127.0.0.1:66666"), "port"),
-        (of_url(&format!("{}99", server.url())), "the server has no such database"),
+    let twice = "the time is 1.999 s, it has to be from 2 s to 100 years: twice the backend's response_timeout of 1 s or more";
+    for (result, setting, part) in [
+        (of_client(|it| it.lease(ms(0))), "lease", "the time is 0 s, it has to be from 2 s to 100 years"),
+        (of_client(|it| it.lease(ms(1999))), "lease", twice),
+        (
+            of_client(|it| it.place_ttl(ms(100))),
+            "place_ttl",
+            "the time is 100 ms, it has to be from 500 ms to 100 years",
+        ),
+        (of_client(|it| it.outage_limit(ms(0))), "outage_limit", "the time is 0 s"),
+        (
+            of_client(|it| it.clock(ManualClock::new())),
+            "clock",
+            "the client has a manual clock, but its leases",
+        ),
+        (lock.fixed_lease(zero).lock().map(drop), "fixed_lease", "the time is 0 s"),
+        (lock.max_hold(ms(1)).try_lock().map(drop), "max_hold", "the time is 1 ms"),
+        (of_backend(|it| it.connections(0)), "connections", "the number is 0, it has to be from 1 to 8"),
+        (of_backend(|it| it.connections(9)), "connections", "the number is 9, it has to be from 1 to 8"),
+        (of_backend(|it| it.thread_wait(ms(0))), "thread_wait", "the time is 0 s"),
+        (of_backend(|it| it.thread_wait(ms(5000))), "thread_wait", "it is a setting of Redisson's queue"),
+        (of_backend(|it| it.response_timeout(ms(0))), "response_timeout", "the time is 0 s"),
+        (of_backend(|it| it.connect_timeout(Duration::MAX)), "connect_timeout", "the time is"),
+        (of_url("127.0.0.1:6379"), "", "it has no scheme such as redis://"),
+        (of_url("redis://127.0.0.1:66666"), "", "port"),
+        (of_url(&format!("{}99", server.url())), "", "the server has no such database"),
     ] {
         let error = result.expect_err(part);
         assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
         assert_says(&error, &["invalid configuration: ", part]);
+        assert_eq!(error.setting().unwrap_or_default(), setting, "{error}");
     }
 }

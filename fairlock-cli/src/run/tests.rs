@@ -35,7 +35,9 @@ fn times_that_just_fit_are_accepted() {
         let (server, run) = given(options);
         assert_eq!(kill_after(&server, &run).unwrap(), then, "{options}");
     }
-    for options in ["--kill-after 15001ms", "--lease 4s --response-timeout 2001ms", "--max-hold 9999ms --kill-after 5s"] {
+    for options in
+        ["--kill-after 15001ms", "--lease 4s --response-timeout 2001ms", "--max-hold 9999ms --kill-after 5s"]
+    {
         let (server, run) = given(options);
         assert!(kill_after(&server, &run).is_err(), "{options}");
     }

@@ -252,25 +252,32 @@ impl clap::Args for Terms {
     }
 }
 
-/// The library names its settings, and the command has options: `response_timeout` between backticks is --response-timeout.
-pub(crate) fn in_options(text: &str) -> String {
-    let text = text.replace(", or call PostgresBackend::migrate", "");
-    let is_option = |name: &str| SERVER.iter().any(|setting| setting.name == name);
-    let mut shown = String::new();
-    for (at, part) in text.split('`').enumerate() {
-        let name = part.replace('_', "-");
-        shown += &match at % 2 {
-            1 if is_option(&name) => format!("--{name}"),
-            1 => format!("`{part}`"),
-            _ => part.to_owned(),
-        };
+/// What the library says, with the option for the setting that this is about, in parentheses. Where the command has no such option, the
+/// library's name stands there.
+pub(crate) fn with_option(words: &str, setting: Option<&str>) -> String {
+    let Some(setting) = setting else { return words.to_owned() };
+    match option_for(setting) {
+        Some(option) => format!("{words} (--{option})"),
+        None => format!("{words} ({setting})"),
     }
-    shown
+}
+
+/// The option for a setting of the library.
+fn option_for(setting: &str) -> Option<&'static str> {
+    let names = SERVER.iter().map(|setting| setting.name).chain(RUN.iter().map(|setting| setting.name));
+    let name = match setting {
+        "trust" | "skew" => "durable".to_owned(),
+        same => same.replace('_', "-"),
+    };
+    names.into_iter().find(|known| *known == name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::Failure;
+    use fairlock::backend::{BackendError, BackendErrorKind};
+    use fairlock::{Error, LockName};
 
     fn refused<T>(table: &[Setting<T>], into: &mut T, name: &str, text: &str) -> bool {
         let setting = table.iter().find(|setting| setting.name == name).unwrap();
@@ -287,7 +294,11 @@ mod tests {
             ("connect-timeout", &["10ms", "1m", "0.5"], &["9ms", "60001ms", "1 s"]),
             ("response-timeout", &["10ms", "1m"], &["9ms", "61s"]),
             ("thread-wait", &["10ms", "1d"], &["9ms", "25h"]),
-            ("map", &["a:1=b:2", "a:1=[::1]:2,c:3=d:4"], &["a:1", "a=b:2", "a:1=:2", "a:1=b:2,", "a:1=b:65536"]),
+            (
+                "map",
+                &["a:1=b:2", "a:1=[::1]:2,c:3=d:4"],
+                &["a:1", "a=b:2", "a:1=:2", "a:1=b:2,", "a:1=b:65536"],
+            ),
             ("postgres", &["postgres://db/a", "postgresql:///a"], &["redis://a", "db/a"]),
             ("redis", &["redis://a", "unix:///a"], &["postgres://db/a"]),
         ] {
@@ -309,15 +320,28 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_of_the_library_is_an_option_here() {
-        for (said, shown) in [
-            ("`durable` closes that", "--durable closes that"),
-            ("the `response_timeout` is 1s", "the --response-timeout is 1s"),
-            ("their own setting `quorum` is 2", "their own setting `quorum` is 2"),
-            ("durable, `fairlock doctor`", "durable, `fairlock doctor`"),
-            ("", ""),
+    fn only_the_setting_of_an_error_is_shown_as_an_option() {
+        for (words, setting, shown) in [
+            ("no answer within 1s", Some("connect_timeout"), "no answer within 1s (--connect-timeout)"),
+            ("the time is 0 s", Some("skew"), "the time is 0 s (--durable)"),
+            ("the time is 0 s", Some("slow_wait"), "the time is 0 s (slow_wait)"),
+            ("database `postgres` (connect_timeout)", None, "database `postgres` (connect_timeout)"),
         ] {
-            assert_eq!(in_options(said), shown);
+            assert_eq!(with_option(words, setting), shown);
         }
+        // A server, a database and a lock with the names of settings.
+        let said = "Redis at `durable`, user (connect_timeout): no answer within 1s (response_timeout)";
+        let error = BackendError::new(BackendErrorKind::Unavailable, said).about_setting("response_timeout");
+        for error in
+            [Error::about(&LockName::new("(response_timeout)").unwrap(), error.clone()), error.into()]
+        {
+            let (whole, said) = (Failure::from(error).message, format!("{said} (--response-timeout)"));
+            assert!(whole.ends_with(&said), "{whole}");
+        }
+        let lock = LockName::new("durable").unwrap();
+        let none =
+            BackendError::new(BackendErrorKind::InvalidConfig, "the server has no database `postgres`");
+        let said = "invalid configuration: lock `durable`: the server has no database `postgres`";
+        assert_eq!(Failure::from(Error::about(&lock, none)).message, said);
     }
 }

@@ -26,7 +26,9 @@ pub(super) const SERVER: [Setting<Server>; 16] = [
         what: "A server that keeps the locks, for the programs of many machines",
         allowed: "an address in one of the forms that `fairlock --help` lists (for PostgreSQL use --postgres)",
         default: "none: the locks are those of this machine",
-        set: |server, text| put(&mut server.redis, Some(text.to_owned()).filter(|url| !is_of_postgres(url)).map(Some)),
+        set: |server, text| {
+            put(&mut server.redis, Some(text.to_owned()).filter(|url| !is_of_postgres(url)).map(Some))
+        },
     },
     Setting {
         name: "postgres",
@@ -36,7 +38,9 @@ pub(super) const SERVER: [Setting<Server>; 16] = [
         what: "A database, in place of Redis; `fairlock migrate` makes its tables",
         allowed: "an address that begins with postgres:// or postgresql:// (for Redis use --redis)",
         default: "none",
-        set: |server, text| put(&mut server.postgres, Some(text.to_owned()).filter(|url| is_of_postgres(url)).map(Some)),
+        set: |server, text| {
+            put(&mut server.postgres, Some(text.to_owned()).filter(|url| is_of_postgres(url)).map(Some))
+        },
     },
     Setting {
         name: "dir",

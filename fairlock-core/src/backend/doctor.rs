@@ -1,10 +1,12 @@
 //! What the `doctor` of each backend finds: whether locks are safe on a server, and if not, what has to change. And the checks that
 //! all of them make.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, RequestId, Wait, only,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, RequestId, Text, Wait,
+    only, write_text,
 };
 use crate::ids::{ClientId, LockKind, LockName, OwnerId};
 
@@ -18,9 +20,10 @@ pub struct Finding {
     pub topic: &'static str,
     /// The result.
     pub verdict: Verdict,
-    /// What was found and, if it is not good, what to change. A setting of the backend's builder stands between backticks:
-    /// `durable`.
+    /// What was found and, if it is not good, what to change.
     pub text: String,
+    /// The setting that the text is about, a method of the backend's builder.
+    pub setting: Option<&'static str>,
 }
 
 /// The result of a check.
@@ -39,15 +42,23 @@ pub enum Verdict {
 /// A longer round trip is worth a note: it adds to every hand-over.
 pub(super) const SLOW: Duration = Duration::from_millis(50);
 
+/// The text, and the setting in parentheses.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_text(f, &self.text, self.setting)
+    }
+}
+
 impl Finding {
     /// A finding at this server.
     pub fn new(
         server: impl Into<String>,
         topic: &'static str,
         verdict: Verdict,
-        text: impl Into<String>,
+        text: impl Into<Text>,
     ) -> Finding {
-        Finding { server: server.into(), topic, verdict, text: text.into() }
+        let text: Text = text.into();
+        Finding { server: server.into(), topic, verdict, text: (*text).to_owned(), setting: text.setting() }
     }
 
     /// The time for people: no more than a tenth of a unit, and nothing below a microsecond.
@@ -63,17 +74,17 @@ impl Finding {
 
     /// What these times tell of something that each hand-over takes, where an answer may take as long as the limit. `quicker` says
     /// how it gets quicker.
-    pub fn of_times(times: Vec<Duration>, limit: Duration, quicker: &str) -> (Verdict, String) {
+    pub fn of_times(times: Vec<Duration>, limit: Duration, quicker: &str) -> (Verdict, Text) {
         let (middle, longest, shown) = spread(times);
-        let (verdict, then) = if longest > limit / 2 {
-            let to_do = "raise it, or find out what holds the store up";
-            (Verdict::Note, format!("; `response_timeout` is {}: {to_do}", Finding::shown(limit)))
+        if longest > limit / 2 {
+            let to_do = "raise the limit, or find out what holds the store up";
+            let text = format!("{shown}, and {} is the limit: {to_do}", Finding::shown(limit));
+            (Verdict::Note, Text::from(text).about_setting("response_timeout"))
         } else if middle > SLOW {
-            (Verdict::Note, format!("; each hand-over takes one: {quicker}"))
+            (Verdict::Note, format!("{shown}; each hand-over takes one: {quicker}").into())
         } else {
-            (Verdict::Good, String::new())
-        };
-        (verdict, shown + &then)
+            (Verdict::Good, shown.into())
+        }
     }
 
     /// By how much a server's clock is off, and that in words, after a round trip in whose middle ours said `ours`.
@@ -148,10 +159,11 @@ mod tests {
             let trips = millis.map(Duration::from_millis).to_vec();
             Finding::of_times(trips, Duration::from_secs(1), "that is nearer")
         };
-        assert_eq!(judge([3, 1, 2]), (Verdict::Good, "half of 3 within 2ms, all within 3ms".to_owned()));
-        for (millis, words) in [([1, 2, 501], "`response_timeout` is 1s"), ([1, 51, 60], "that is nearer")] {
+        assert_eq!(judge([3, 1, 2]), (Verdict::Good, "half of 3 within 2ms, all within 3ms".into()));
+        for (millis, words) in [([1, 2, 501], "1s is the limit"), ([1, 51, 60], "that is nearer")] {
             let (verdict, text) = judge(millis);
             assert!(verdict == Verdict::Note && text.contains(words), "{text}");
+            assert_eq!(text.setting(), (millis[2] > 500).then_some("response_timeout"));
         }
     }
 

@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+use super::text::{Text, write_text};
 use crate::ids::LockKind;
 
 /// What a caller can do about a [`BackendError`].
@@ -43,14 +44,22 @@ impl BackendErrorKind {
 pub struct BackendError {
     kind: BackendErrorKind,
     message: Arc<str>,
+    setting: Option<&'static str>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
     is_unsent: bool,
 }
 
 impl BackendError {
     /// An error of this kind; `message` must hold no password.
-    pub fn new(kind: BackendErrorKind, message: impl Into<String>) -> Self {
-        BackendError { kind, message: Arc::from(message.into()), source: None, is_unsent: false }
+    pub fn new(kind: BackendErrorKind, message: impl Into<Text>) -> Self {
+        let message: Text = message.into();
+        BackendError {
+            kind,
+            message: Arc::from(&*message),
+            setting: message.setting(),
+            source: None,
+            is_unsent: false,
+        }
     }
 
     /// The error for a name that is in use with `found` units, and was asked for as another kind.
@@ -82,6 +91,20 @@ impl BackendError {
             "it has layout {found}, and this version of fairlock knows layouts up to {known}: use a newer fairlock here"
         );
         BackendError::new(BackendErrorKind::Unsupported, message)
+    }
+
+    /// Names the setting that the message is about, if it is some: a method of the builder of this backend. The message itself does not name
+    /// the setting.
+    ///
+    /// ```
+    /// # use fairlock_core::backend::{BackendError, BackendErrorKind};
+    /// let error = BackendError::new(BackendErrorKind::Unavailable, "no answer within 1s").about_setting("connect_timeout");
+    /// assert_eq!(error.to_string(), "no answer within 1s (connect_timeout)");
+    /// ```
+    #[must_use]
+    pub fn about_setting(mut self, setting: impl Into<Option<&'static str>>) -> Self {
+        self.setting = setting.into();
+        self
     }
 
     /// Adds the cause.
@@ -130,7 +153,12 @@ impl BackendError {
         self.kind
     }
 
-    /// The message.
+    /// The setting that the message is about.
+    pub fn setting(&self) -> Option<&'static str> {
+        self.setting
+    }
+
+    /// The message, without the setting.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -138,7 +166,7 @@ impl BackendError {
 
 impl fmt::Display for BackendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        write_text(f, &self.message, self.setting)
     }
 }
 

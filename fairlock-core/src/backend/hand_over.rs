@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::doctor::{SLOW, Verdict, spread};
 use super::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, RequestId, Subscription,
-    Wake, WakeSink, only,
+    Text, Wake, WakeSink, only,
 };
 use crate::ids::{ClientId, FencingToken, OwnerId};
 
@@ -80,8 +80,8 @@ impl<'a> Party<'a> {
 pub fn hand_over(
     backends: [&dyn Backend; 2],
     lock: &LockId,
-    without: &str,
-) -> Result<(Verdict, String), BackendError> {
+    without: impl Into<Text>,
+) -> Result<(Verdict, Text), BackendError> {
     let [one, other] = backends;
     let parties = [Party::new(one)?, Party::new(other)?];
     let owners = [0, 1].map(|at: usize| OwnerId::new(&format!("{}:1", parties[at].client)));
@@ -109,19 +109,21 @@ pub fn hand_over(
         }
     }
     only(parties[holder].backend.release(&[Hold::new(lock, &owners[holder], request, token)]))?;
-    Ok(judged(times, n_told, without))
+    Ok(judged(times, n_told, without.into()))
 }
 
 /// What these times tell, of which so many ended by a wake-up.
-fn judged(times: Vec<Duration>, n_told: usize, without: &str) -> (Verdict, String) {
+fn judged(times: Vec<Duration>, n_told: usize, without: Text) -> (Verdict, Text) {
     let n = times.len();
     let (middle, _, text) = spread(times);
     match n - n_told {
-        0 if middle <= SLOW => (Verdict::Good, text),
-        0 => (Verdict::Note, text + "; a server that is nearer is quicker"),
+        0 if middle <= SLOW => (Verdict::Good, text.into()),
+        0 => (Verdict::Note, (text + "; a server that is nearer is quicker").into()),
         n_polled => (
             Verdict::Note,
-            format!("{text}; {n_polled} of {n} by polling, since no wake-up arrived: {without}"),
+            without.reworded(|without| {
+                format!("{text}; {n_polled} of {n} by polling, since no wake-up arrived: {without}")
+            }),
         ),
     }
 }

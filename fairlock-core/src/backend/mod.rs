@@ -13,6 +13,7 @@ mod label;
 mod login;
 mod messages;
 mod shown;
+mod text;
 mod wake;
 
 use std::ops::Range;
@@ -31,6 +32,8 @@ pub use messages::{
     Acquire, Acquired, ForceReleased, Hold, HoldCountSet, HoldKept, Holder, LockId, LockState, Place,
     Released, Renew, Renewal, Wait, Waiter, Withdrawn,
 };
+pub use text::Text;
+pub(crate) use text::write_text;
 pub use wake::{Subscription, Wake, WakeSink};
 
 pub use crate::backoff::pause;

@@ -131,7 +131,7 @@ mod tests {
         let error = Terms::Fixed(Duration::ZERO).check().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "invalid configuration: fixed_lease is 0 s, it has to be from 10 ms to 100 years"
+            "invalid configuration: the time is 0 s, it has to be from 10 ms to 100 years (fixed_lease)"
         );
         let longest = Terms::Capped { lease: S, limit: LONGEST };
         assert_eq!(Terms::Capped { lease: S, limit: Duration::MAX }.check().unwrap(), longest);

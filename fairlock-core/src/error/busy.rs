@@ -41,7 +41,9 @@ impl fmt::Display for Busy {
         let Busy { lock, waited, slow_wait } = self;
         let time = to_a_tenth(*waited);
         match slow_wait {
-            Some(seen) => write!(f, "waited {time} for lock {lock}; after {}: {seen}", to_a_tenth(seen.waited)),
+            Some(seen) => {
+                write!(f, "waited {time} for lock {lock}; after {}: {seen}", to_a_tenth(seen.waited))
+            }
             None if *waited < Duration::from_millis(100) => write!(f, "lock {lock} is busy"),
             None => write!(f, "waited {time} for lock {lock}, which is busy"),
         }

@@ -104,7 +104,7 @@ impl Client {
             && !(1..=MOST_PERMITS).contains(&permits)
         {
             let reason = format!("semaphore {name} of {permits} permits: it has to be from 1 to 1,000,000");
-            return Err(Error::InvalidConfig { reason });
+            return Err(Error::InvalidConfig { reason, setting: None });
         }
         Ok(Lock::new(Arc::clone(&self.0), name, kind))
     }

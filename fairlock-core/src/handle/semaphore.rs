@@ -153,7 +153,7 @@ impl Semaphore {
                 all => format!("1 to {all}"),
             };
             let reason = format!("{n} permits of {}, which is a {}: ask for {most}", lock.name, lock.kind);
-            return Err(Error::InvalidConfig { reason });
+            return Err(Error::InvalidConfig { reason, setting: None });
         }
         // An owner that was given is this client's: `owned_by` has checked it.
         let owner = self.owner.clone().unwrap_or_else(|| Owner::new(shared.id));

@@ -101,7 +101,10 @@ fn an_empty_list_and_a_wrong_name_are_errors_at_once() {
     let world = World::new();
     let none: [&str; 0] = [];
     let refused = world.client.lock_all(&none).unwrap_err();
-    assert!(matches!(&refused, Error::InvalidConfig { reason } if reason.contains("no names")), "{refused}");
+    assert!(
+        matches!(&refused, Error::InvalidConfig { reason, .. } if reason.contains("no names")),
+        "{refused}"
+    );
     assert!(matches!(world.client.try_lock_all(&["a", ""]), Err(Error::InvalidName { .. })));
     assert!(world.store.asked().is_empty());
     world.client.shutdown().unwrap();
@@ -120,7 +123,10 @@ fn what_is_held_is_entered_again() {
             panic!("{wrong:?}")
         };
         let held = if lock.as_str() == "b" { "c" } else { "a" };
-        assert!(reason.contains(&format!("holds `{held}` already")) && ["b", "0"].contains(&lock.as_str()), "{lock}: {reason}");
+        assert!(
+            reason.contains(&format!("holds `{held}` already")) && ["b", "0"].contains(&lock.as_str()),
+            "{lock}: {reason}"
+        );
     }
     assert!(world.store.asked().is_empty() && fair("a").hold_count() == 1);
     let guard = world.client.lock_all(&["d", "c", "a"]).unwrap();

@@ -201,7 +201,7 @@ fn a_client_whose_clock_is_not_the_stores_is_refused() {
         (Client::builder(Arc::new(manual.clone())), "the store has a manual clock"),
     ];
     for (builder, part) in refused {
-        let Err(Error::InvalidConfig { reason }) = builder.build() else { panic!("{part}") };
+        let Err(Error::InvalidConfig { reason, .. }) = builder.build() else { panic!("{part}") };
         assert!(reason.contains(part), "{reason}");
     }
     Client::builder(manual).clock(clock).build().unwrap();

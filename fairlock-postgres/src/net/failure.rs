@@ -17,6 +17,8 @@ pub(crate) struct Failure {
     /// The SQLSTATE with which the server refused; then the transaction is rolled back.
     code: Option<String>,
     message: String,
+    /// The setting that the message is about.
+    setting: Option<&'static str>,
     /// Advice, if the server's words give none.
     advice: Option<String>,
     /// Whether nothing of the request was sent.
@@ -28,8 +30,8 @@ pub(crate) struct Failure {
 impl Failure {
     /// None that the server told.
     pub(crate) fn new(kind: BackendErrorKind, message: impl Into<String>) -> Failure {
-        let (code, advice, is_unsent, is_of_tls) = Default::default();
-        Failure { kind, code, message: message.into(), advice, is_unsent, is_of_tls }
+        let (code, setting, advice, is_unsent, is_of_tls) = Default::default();
+        Failure { kind, code, message: message.into(), setting, advice, is_unsent, is_of_tls }
     }
 
     /// The server refused, in its own words.
@@ -52,6 +54,11 @@ impl Failure {
             return Failure::refused(code, format!("{place} {what}"));
         }
         Failure::refused(code, message)
+    }
+
+    /// The failure about this setting.
+    pub(crate) fn about_setting(self, setting: &'static str) -> Failure {
+        Failure { setting: Some(setting), ..self }
     }
 
     /// The failure with this advice.
@@ -246,7 +253,7 @@ impl From<TlsFailure> for Failure {
 impl From<Failure> for BackendError {
     fn from(failure: Failure) -> BackendError {
         let is_missing_layout = failure.is_of_missing_table();
-        let Failure { kind, code, message, advice, is_unsent, is_of_tls: _ } = failure;
+        let Failure { kind, code, message, setting, advice, is_unsent, is_of_tls: _ } = failure;
         let message = match advice {
             Some(advice) => format!("{message}: {advice}"),
             None => message,
@@ -261,7 +268,7 @@ impl From<Failure> for BackendError {
             }
             Some(code) => format!("{message} ({code})"),
         };
-        let error = BackendError::new(kind, message);
+        let error = BackendError::new(kind, message).about_setting(setting);
         if is_unsent { error.unsent() } else { error }
     }
 }

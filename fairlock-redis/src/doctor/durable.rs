@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::sentinels::{self, Agreed};
-use super::{Finding, Verdict, Visit};
+use super::{Finding, Text, Verdict, Visit};
 use crate::backend::RedisBackend;
 use crate::durable::{Durability, lives_of};
 use crate::net::Arrangement;
@@ -50,13 +50,13 @@ impl Visit<'_> {
         let lives = match lives_of(&shared.servers, self.server, shared.calls.confirms_messages(), None) {
             Ok(lives) => lives,
             Err(_) if durability.is_none() => return,
-            Err(failure) => return self.say("life", Verdict::Unknown, failure.to_string()),
+            Err(failure) => return self.say("life", Verdict::Unknown, failure.text()),
         };
         let Some(ours) = durability.map(|durability| durability.grace().as_millis().to_string()) else {
             if lives.iter().any(|life| life.grace.is_some()) {
-                let what = "other clients of this server are durable, and this one is not: it grants locks in a grace; set \
-                            `durable` for all";
-                self.say("life", Verdict::Unsafe, what);
+                let what = "other clients of this server are durable, and this one is not: it grants locks in a grace; set the same \
+                            for all";
+                self.say("life", Verdict::Unsafe, Text::from(what).about_setting("durable"));
             }
             return;
         };
@@ -95,15 +95,15 @@ impl Visit<'_> {
     }
 }
 
-fn survives(durability: Option<Durability>, agreed: Option<&Agreed>) -> (Verdict, String) {
+fn survives(durability: Option<Durability>, agreed: Option<&Agreed>) -> (Verdict, Text) {
     let Some(durability) = durability else {
         let missing = agreed.map_or(String::new(), |agreed| match agreed.spare() {
             _ if agreed.all < 3 => "; have three sentinels for that".to_owned(),
             None => "; a majority of the sentinels has to agree for that".to_owned(),
             Some(_) => format!(": {} of {} sentinels agree", agreed.agree, agreed.all),
         });
-        let text = "off: two clients can hold a lock after a restart that forgets it, a flush or a fail-over; `durable` closes that";
-        return (Verdict::Note, format!("{text}{missing}"));
+        let text = "off: two clients can hold a lock after a restart that forgets it, a flush or a fail-over; a setting closes that";
+        return (Verdict::Note, Text::from(format!("{text}{missing}")).about_setting("durable"));
     };
     const SURVIVES: &str =
         "a hold survives a restart (empty, or with an old file), a flush, and the promotion of a replica";
@@ -113,10 +113,11 @@ fn survives(durability: Option<Durability>, agreed: Option<&Agreed>) -> (Verdict
             let by = agreed.map_or(String::new(), |agreed| {
                 format!("; {} of {} sentinels have to answer", agreed.majority(), agreed.all)
             });
-            (Verdict::Good, format!("{SURVIVES}, and {DEPOSED}{by}"))
+            (Verdict::Good, format!("{SURVIVES}, and {DEPOSED}{by}").into())
         }
         false => {
-            (Verdict::Good, format!("{SURVIVES} of a dead master, but not {DEPOSED}: that takes sentinels"))
+            let text = format!("{SURVIVES} of a dead master, but not {DEPOSED}: that takes sentinels");
+            (Verdict::Good, text.into())
         }
     }
 }
@@ -131,8 +132,8 @@ mod tests {
         let among = |servers| Some(Durability::default().among(servers));
         let (single, sentinels) = (among(Arrangement::Single), among(Arrangement::Sentinels));
         for (durability, agreed, verdict, words) in [
-            (None, None, Verdict::Note, "a fail-over; `durable` closes that"),
-            (None, of(3, 3), Verdict::Note, "`durable` closes that: 3 of 3 sentinels agree"),
+            (None, None, Verdict::Note, "a fail-over; a setting closes that"),
+            (None, of(3, 3), Verdict::Note, "a setting closes that: 3 of 3 sentinels agree"),
             (None, of(2, 2), Verdict::Note, "have three sentinels for that"),
             (None, of(2, 4), Verdict::Note, "a majority of the sentinels has to agree for that"),
             (single, None, Verdict::Good, "of a dead master, but not a master that was deposed"),
@@ -146,6 +147,7 @@ mod tests {
         ] {
             let (found, text) = survives(durability, agreed.as_ref());
             assert!(found == verdict && text.contains(words), "{text}");
+            assert_eq!(text.setting(), (verdict == Verdict::Note).then_some("durable"));
         }
     }
 }

@@ -6,7 +6,7 @@
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use redis::cmd;
 
-use super::{Verdict, Visit};
+use super::{Text, Verdict, Visit};
 use crate::net::value::{field, items, text};
 use crate::net::{Arrangement, Servers};
 
@@ -108,7 +108,7 @@ impl Visit<'_> {
         for (topic, key) in [("version", "redis_version"), ("role", "role"), ("eviction", "maxmemory_policy")]
         {
             match advice.iter().find(|(about, _)| *about == topic) {
-                Some((_, text)) => self.say(topic, Verdict::Unsafe, text),
+                Some((_, text)) => self.say(topic, Verdict::Unsafe, &**text),
                 None => self.say(topic, Verdict::Good, field(info, key).unwrap_or("unknown")),
             }
         }
@@ -118,13 +118,9 @@ impl Visit<'_> {
                 self.say("replicas", Verdict::Note, what);
             }
             Some(count) => {
-                let then = if self.is_durable() {
-                    "is reclaimed"
-                } else {
-                    "lets others in, unless all are `durable`"
-                };
-                let what = format!("{count}; what a fail-over forgets {then}");
-                self.say("replicas", Verdict::Good, what);
+                let then = if self.is_durable() { "is reclaimed" } else { "lets others in" };
+                let what = Text::from(format!("{count}; what a fail-over forgets {then}"));
+                self.say("replicas", Verdict::Good, what.about_setting("durable"));
             }
         }
         self.persistence(info);
@@ -137,7 +133,7 @@ impl Visit<'_> {
         } else {
             let has_file = field(info, "aof_enabled") == Some("1");
             let (verdict, then) = match self.is_durable() {
-                true => (Verdict::Good, "; `durable` needs none: what a restart forgets is reclaimed"),
+                true => (Verdict::Good, "; none is needed: what a restart forgets is reclaimed"),
                 false if has_file => (Verdict::Good, ""),
                 false => {
                     let then = ": a restart forgets locks that are held, and lets others in; set appendonly to yes, or start it \

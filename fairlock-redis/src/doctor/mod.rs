@@ -8,7 +8,7 @@ mod slots;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fairlock_core::backend::{BackendError, Finding, LockId, Verdict, hand_over, probe, try_out};
+use fairlock_core::backend::{BackendError, Finding, LockId, Text, Verdict, hand_over, probe, try_out};
 use fairlock_core::{LockKind, LockName};
 use redis::{Cmd, Value, cmd};
 
@@ -70,8 +70,11 @@ impl RedisBackend {
         let tried = try_out(self, &probe);
         let handed = tried.is_ok().then(|| self.hand_overs(&probe));
         let (verdict, text) = match tried.and(self.forget(&probe)) {
-            Ok(()) => (Verdict::Good, "a lock was taken and given back".to_owned()),
-            Err(error) => (Verdict::Unsafe, format!("a lock can't be taken and given back: {error}")),
+            Ok(()) => (Verdict::Good, "a lock was taken and given back".into()),
+            Err(error) => {
+                let text = |error: &str| format!("a lock can't be taken and given back: {error}");
+                (Verdict::Unsafe, Text::from(&error).reworded(text))
+            }
         };
         findings.push(Finding::new(all.to_string(), "trial", verdict, text));
         findings
@@ -80,17 +83,20 @@ impl RedisBackend {
     }
 
     /// Hands the lock from one client to another, and times that.
-    fn hand_overs(&self, lock: &LockId) -> (Verdict, String) {
+    fn hand_overs(&self, lock: &LockId) -> (Verdict, Text) {
         let without = "see to the rights to PUBLISH and SUBSCRIBE, and to what the service says of both";
         let found = hand_over([self, self], lock, without);
         match (found, self.0.shared.wake_ups.untold.refusal_of_scripts()) {
             (Ok((_, text)), Some(why)) => {
                 let then =
                     "scripts may not publish, so the client sends each message itself, one round trip later";
-                (Verdict::Note, format!("{text}; {then}: {why}"))
+                (Verdict::Note, text.reworded(|text| format!("{text}; {then}: {why}")))
             }
             (Ok(found), None) => found,
-            (Err(error), _) => (Verdict::Unknown, format!("a lock was not handed over: {error}")),
+            (Err(error), _) => {
+                let text = |error: &str| format!("a lock was not handed over: {error}");
+                (Verdict::Unknown, Text::from(&error).reworded(text))
+            }
         }
     }
 
@@ -112,7 +118,7 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    fn say(&mut self, topic: &'static str, verdict: Verdict, text: impl Into<String>) {
+    fn say(&mut self, topic: &'static str, verdict: Verdict, text: impl Into<Text>) {
         let server = self.pool.address().to_string();
         self.findings.push(Finding::new(server, topic, verdict, text));
     }
@@ -172,7 +178,7 @@ impl Visit<'_> {
         for _ in 0..ROUND_TRIPS {
             let sent = Instant::now();
             if let Err(failure) = self.ask(&cmd("PING")) {
-                let what = format!("it does not answer: {failure}");
+                let what = failure.text().reworded(|failure| format!("it does not answer: {failure}"));
                 return self.say("round trip", Verdict::Unsafe, what);
             }
             trips.push(sent.elapsed());

@@ -39,15 +39,20 @@ pub(super) fn check(
         let same = one.id().and_then(|id| known.insert(id, one));
         let (verdict, text) = match (&one.said, same) {
             (Err(failure), _) => {
-                (Verdict::Note, format!("it does not answer, and counts as silent: {failure}"))
+                let text = |failure: &str| format!("it does not answer, and counts as silent: {failure}");
+                (Verdict::Note, failure.text().reworded(text))
             }
             (Ok(_), Some(other)) => {
                 let to_do = "it counts once; name each sentinel once, and give each its own id";
-                (Verdict::Note, format!("it is the same one as {} (SENTINEL MYID): {to_do}", other.sentinel))
+                (
+                    Verdict::Note,
+                    format!("it is the same one as {} (SENTINEL MYID): {to_do}", other.sentinel).into(),
+                )
             }
             (Ok(said), None) => {
                 agree += usize::from(said.named().is_some() && said.named() == most);
-                judge(said, most.as_ref(), terms)
+                let (verdict, text) = judge(said, most.as_ref(), terms);
+                (verdict, text.into())
             }
         };
         findings.push(Finding::new(one.sentinel.to_string(), "sentinel", verdict, text));

@@ -91,7 +91,7 @@ pub(crate) fn lives_of(
     for keys in keys.chunks(MOST) {
         let packed: Vec<_> = keys.iter().map(pack).collect();
         for reply in server.pool.call_many(&packed) {
-            lives.push(Life::read(&reply?).map_err(|error| Failure::Broken(error.to_string()))?);
+            lives.push(Life::read(&reply?).map_err(|error| Failure::Broken((&error).into()))?);
         }
     }
     Ok(lives)

@@ -95,8 +95,10 @@ impl Target {
     /// `InvalidConfig` where there are no sentinels.
     pub(crate) fn with_sentinel_login(mut self, login: &Login) -> Result<Target, BackendError> {
         let Target::Sentinel { sentinels, .. } = &mut self else {
-            let what = "`sentinel_login` is set, and the address names no sentinels";
-            return Err(BackendError::new(BackendErrorKind::InvalidConfig, what));
+            let what = "there is a login for sentinels, and the address names none";
+            return Err(
+                BackendError::new(BackendErrorKind::InvalidConfig, what).about_setting("sentinel_login")
+            );
         };
         let user = login.user().unwrap_or_default();
         sentinels.iter_mut().for_each(|sentinel| sentinel.set_login(user, login.password()));

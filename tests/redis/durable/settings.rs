@@ -128,17 +128,17 @@ fn what_can_not_be_durable_is_refused_with_the_reason() {
     let server = known();
     let durable = |durability| RedisBackend::builder(&server.url()).durable(durability);
     let short = durable(Durability::default().trust(Duration::from_millis(999))).connect();
-    invalid(short, &["trust is 999 ms, it has to be from 1 s to 1 h"]);
+    invalid(short, &["the time is 999 ms, it has to be from 1 s to 1 h (trust)"]);
     let skewed = durable(Durability::default().skew(Duration::from_secs(61))).connect();
-    invalid(skewed, &["skew is 61 s, it has to be from 0 s to 60 s"]);
+    invalid(skewed, &["the time is 61 s, it has to be from 0 s to 60 s (skew)"]);
     let redisson = durable(durability()).discipline(Discipline::Redisson).connect();
-    invalid(redisson, &["durable is for the discipline HandOff"]);
+    invalid(redisson, &["it is for the discipline HandOff", " (durable)"]);
     let ours = client(&server);
     let long = ours.fair_lock("long").unwrap().fixed_lease(TRUST * 2);
     invalid(long.try_lock(), &["a lease of 4 s is longer than 2 s, the longest with a trust of 2 s"]);
     let plain = ours.plain_lock("plain").unwrap();
     invalid(plain.try_lock(), &["a durable backend has fair locks only"]);
     let long = Client::builder(backend(&server)).lease(TRUST * 2).build();
-    invalid(long, &["lease is 4 s, it has to be from 2 s to 2 s, the longest that the backend grants"]);
+    invalid(long, &["the time is 4 s, it has to be from 2 s to 2 s, the longest that the backend grants"]);
     assert_eq!(backend(&server).longest_lease(), Some(TRUST));
 }

@@ -266,7 +266,7 @@ fn a_quorum_needs_a_lease_that_fits() {
     assert_says(
         &long.unwrap_err(),
         &[
-            "lease is 4 s, it has to be from 2 s to 3 s, the longest that the backend grants: a server that has forgotten",
+            "the time is 4 s, it has to be from 2 s to 3 s, the longest that the backend grants: a server that has forgotten",
         ],
     );
 }

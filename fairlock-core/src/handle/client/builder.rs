@@ -161,13 +161,13 @@ impl fmt::Debug for ClientBuilder {
 
 fn check_label(label: &str) -> Result<()> {
     let reason = if label.len() > LONGEST_GIVEN {
-        format!("the label has {} bytes, it may have {LONGEST_GIVEN}", label.len())
+        format!("it has {} bytes, it may have {LONGEST_GIVEN}", label.len())
     } else if let Some(at) = label.find(char::is_control) {
-        format!("the label has a control character, after {:?}", &label[..at])
+        format!("it has a control character, after {:?}", &label[..at])
     } else {
         return Ok(());
     };
-    Err(Error::InvalidConfig { reason })
+    Err(Error::InvalidConfig { reason, setting: Some("label") })
 }
 
 /// With two clocks one of them is manual, or both are: a wait would last until a test moves the wrong one.
@@ -183,7 +183,7 @@ fn check_clock(client: &Clock, store: Option<Clock>) -> Result<()> {
             "the client and its store have different manual clocks: give clones of one to both"
         }
     };
-    Err(Error::InvalidConfig { reason: reason.to_owned() })
+    Err(Error::InvalidConfig { reason: reason.to_owned(), setting: Some("clock") })
 }
 
 /// Names all limits of a lease at once: its own, and those that the backend sets.
@@ -200,7 +200,7 @@ fn check_lease_within(
 ) -> Result<()> {
     let least = response_timeout.map_or(SHORTEST, |time| SHORTEST.max(time * 2));
     let most = longest.map_or(LONGEST, |longest| longest.min(LONGEST));
-    let Err(Error::InvalidConfig { mut reason }) = check_range("lease", lease, least..=most) else {
+    let Err(Error::InvalidConfig { mut reason, setting }) = check_range("lease", lease, least..=most) else {
         return Ok(());
     };
     if least > most {
@@ -221,7 +221,7 @@ fn check_lease_within(
     } else if longest.is_some() && lease > most {
         reason += &format!(", the longest that the backend grants: {why_no_longer}");
     }
-    Err(Error::InvalidConfig { reason })
+    Err(Error::InvalidConfig { reason, setting })
 }
 
 fn host() -> String {
@@ -264,8 +264,8 @@ mod tests {
             "\u{9b}".into(),
         ];
         for bad in bad {
-            let Err(Error::InvalidConfig { reason }) = check_label(&bad) else { panic!("{bad:.20}") };
-            assert!(reason.starts_with("the label has ") && reason.len() < 400, "{reason}");
+            let Err(Error::InvalidConfig { reason, .. }) = check_label(&bad) else { panic!("{bad:.20}") };
+            assert!(reason.starts_with("it has ") && reason.len() < 400, "{reason}");
         }
     }
 
@@ -280,10 +280,10 @@ mod tests {
         let said = |lease, time_out, longest| {
             check_lease_within(lease, time_out, longest, "why").unwrap_err().to_string()
         };
-        let config = "invalid configuration: lease is";
+        let config = "invalid configuration: the time is";
         assert_eq!(
             said(Duration::ZERO, None, None),
-            format!("{config} 0 s, it has to be from 10 ms to 100 years")
+            format!("{config} 0 s, it has to be from 10 ms to 100 years (lease)")
         );
         let short = said(S / 1000, Some(S), None);
         assert!(

@@ -141,7 +141,7 @@ impl Client {
         names.dedup();
         if names.is_empty() {
             let reason = "lock_all was given no names, and would keep no other owner out".to_owned();
-            return Err(Error::InvalidConfig { reason });
+            return Err(Error::InvalidConfig { reason, setting: None });
         }
         names.into_iter().map(|name| self.fair_lock(name)).collect()
     }

@@ -257,7 +257,10 @@ impl Attempt {
                 },
                 Stage::Over => {
                     let reason = "the wait was over before: its guard was taken, or its error reported";
-                    return Poll::Ready(Err(Error::Misuse { lock: self.lock.0.lock.name.clone(), reason: reason.to_owned() }));
+                    return Poll::Ready(Err(Error::Misuse {
+                        lock: self.lock.0.lock.name.clone(),
+                        reason: reason.to_owned(),
+                    }));
                 }
             };
             // First the waker, then the look: what happens in between wakes the task.

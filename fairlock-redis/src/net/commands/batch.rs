@@ -78,7 +78,7 @@ impl<'a> Batch<'a> {
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         if !self.followers.is_empty() {
-            self.fail_followers(&Failure::Broken("the thread that sent it has panicked".to_owned()));
+            self.fail_followers(&Failure::Broken("the thread that sent it has panicked".into()));
         }
     }
 }
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!((batch.packed().len(), batch.commands()), (8, 8));
         (0..4).for_each(|number| batch.reply(Ok(Value::Int(number))));
         assert_eq!(answers_of(&calls[0]), [Some(2)]);
-        let own = batch.end(Err(Failure::Broken("x".to_owned())));
+        let own = batch.end(Err(Failure::Broken("x".into())));
         assert_eq!(own.as_slice(), [Ok(Value::Int(0)), Ok(Value::Int(1))]);
         assert_eq!(answers_of(&calls[1]), [Some(3), None, None]);
         assert_eq!(answers_of(&calls[2]), [None, None], "the answers of another");

@@ -82,7 +82,7 @@ impl CommandConnection {
         // Taken out while in use, so that an early return or a panic drops it. Reading on after a time-out would cost
         // another time-out for each missing reply; writing on after half a command would garble the next one.
         let Some(Open { mut con, .. }) = self.con.take() else {
-            return Err(Failure::NotSent("not connected".to_owned()));
+            return Err(Failure::NotSent("not connected".into()));
         };
         let (until, late) = (asked + limit, |failure: Failure| failure.within_response(limit));
         con.send(packed, until).map_err(late)?;

@@ -20,7 +20,7 @@ pub(crate) fn dry_run(
     // the commands.
     let mut connection = CommandConnection::new();
     connection.connect(open(address, &timeouts)?);
-    let mut begun = Err(Failure::NotSent("no answer to MULTI".to_owned()));
+    let mut begun = Err(Failure::NotSent("no answer to MULTI".into()));
     connection.exchange(
         &cmd("MULTI").get_packed_command(),
         1,

@@ -197,7 +197,7 @@ impl Pool {
                 CallOutcome::Answered(answers) => return answers,
                 CallOutcome::Outdated => {}
                 CallOutcome::TimedOut => {
-                    return work.failed(&Failure::Broken("no answer in time".to_owned()));
+                    return work.failed(&Failure::Broken("no answer in time".into()));
                 }
             }
         }
@@ -223,7 +223,7 @@ impl Pool {
         let waited = match call.wait(start + response) {
             CallOutcome::TimedOut if self.stop_waiting(call) => {
                 let count = self.state.lock().count;
-                let busy = Failure::NotSent(format!("all {count} connections are busy"));
+                let busy = Failure::NotSent(format!("all {count} connections are busy").into());
                 return CallOutcome::Answered(call.work().failed(&busy));
             }
             // The call waits no longer: a leader has just taken it, to send it or to pass the connection on. Both are

@@ -156,7 +156,7 @@ mod tests {
     fn an_answer_wakes_the_caller() {
         let call = call();
         std::thread::scope(|scope| {
-            scope.spawn(|| call.answer(call.work().failed(&Failure::NotSent("x".to_owned()))));
+            scope.spawn(|| call.answer(call.work().failed(&Failure::NotSent("x".into()))));
             let until = Instant::now() + std::time::Duration::from_secs(10);
             assert!(matches!(call.wait(until), CallOutcome::Answered(answers) if answers.len() == 2));
         });

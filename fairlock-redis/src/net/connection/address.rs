@@ -180,7 +180,9 @@ impl Address {
     pub(super) fn logged_in(&self, until: Instant) -> Result<(Address, Option<Instant>), Failure> {
         let Some(logins) = &self.logins else { return Ok((self.clone(), None)) };
         let login = logins.get(until);
-        login.map(|login| self.by(&login)).map_err(|cause| Failure::NotSent(format!("no login: {cause}")))
+        login
+            .map(|login| self.by(&login))
+            .map_err(|cause| Failure::NotSent(format!("no login: {cause}").into()))
     }
 
     /// The same for a connection whose login is about to end; none while there is no other login. It does not block.
@@ -223,7 +225,7 @@ impl Address {
         match &self.logins {
             Some(logins) if logins.refused() => {
                 let what = "if the password is being changed, the next connection asks `login` for it again";
-                Failure::NotSent(format!("{failure}; {what}"))
+                Failure::NotSent(format!("{failure}; {what}").into())
             }
             _ => failure,
         }

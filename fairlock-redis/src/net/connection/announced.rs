@@ -39,7 +39,7 @@ impl AddressMap {
     /// # Errors
     /// `NotSent` if the program's function panics, or has not returned by then.
     pub(super) fn lead(&self, host: &str, port: u16, until: Instant) -> Result<Endpoint, Failure> {
-        let failed = |why: &str| Err(Failure::NotSent(format!("the function of `map_address` {why}")));
+        let failed = |why: &str| Err(Failure::NotSent(format!("the function of `map_address` {why}").into()));
         let (map, host, (tells, told)) = (Arc::clone(&self.0), host.to_owned(), sync_channel(1));
         if map.calls.fetch_add(1, Ordering::Relaxed) >= MOST_CALLS {
             map.calls.fetch_sub(1, Ordering::Relaxed);
@@ -67,9 +67,9 @@ impl AddressMap {
 pub(super) fn not_reached(failure: Failure, by: &str, led_to: Option<&Endpoint>) -> Failure {
     let led = led_to.map(|to| format!(", and `map_address` leads to {to}")).unwrap_or_default();
     match failure.before_sending() {
-        Failure::NotSent(cause) => Failure::NotSent(format!(
-            "{cause} ({by} announces this address{led}; if it can't be reached from here, set `map_address`)"
-        )),
+        Failure::NotSent(cause) => Failure::NotSent(cause.reworded(|cause| {
+            format!("{cause} ({by} announces this address{led}; if it can't be reached from here, set `map_address`)")
+        })),
         refused => refused,
     }
 }

@@ -122,14 +122,14 @@ impl<S: Read> Decoder<S> {
         if bytes == 0 {
             return Err(io::Error::from(ErrorKind::UnexpectedEof).into());
         }
-        let too_long = || Failure::Broken(format!("an answer is longer than {BYTES} bytes"));
+        let too_long = || Failure::Broken(format!("an answer is longer than {BYTES} bytes").into());
         self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or_else(too_long)?;
         Ok(())
     }
 }
 
 fn too_many_lines() -> Failure {
-    Failure::Broken(format!("an answer has more than {LINES} lines"))
+    Failure::Broken(format!("an answer has more than {LINES} lines").into())
 }
 
 fn characters(text: &[u8]) -> Result<&str, Failure> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_core::backend::{BackendError, BackendErrorKind, Text};
 use fairlock_net::{NO_ANSWER, Secrets, TlsFailure, in_words, one_line, within};
 use redis::RedisError;
 
@@ -18,9 +18,9 @@ pub(crate) enum Failure {
     /// script got before it failed. The connection is fine. `is_unsent`: it refused the connection, so the request was never sent.
     Refused { code: String, message: ServerText, is_unsent: bool },
     /// The link failed after the request was, or may have been, written: whether it was executed is unknown.
-    Broken(String),
+    Broken(Text),
     /// The request was never sent, and so certainly not executed.
-    NotSent(String),
+    NotSent(Text),
 }
 
 /// How the cause of [`Failure::Broken`] begins when the answer was no Redis reply.
@@ -86,12 +86,12 @@ impl Failure {
 
     /// Whether the other end has closed the connection before it was of use.
     pub(super) fn was_closed(&self) -> bool {
-        matches!(self, Failure::NotSent(cause) if cause == CLOSED)
+        matches!(self, Failure::NotSent(cause) if **cause == *CLOSED)
     }
 
     /// There was no answer until the deadline.
     pub(crate) fn no_answer() -> Failure {
-        Failure::Broken(NO_ANSWER.to_owned())
+        Failure::Broken(NO_ANSWER.into())
     }
 
     /// The failure with the setting whose time was over: reads and writes know a deadline only.
@@ -104,17 +104,19 @@ impl Failure {
         self.within(limit, "response_timeout")
     }
 
-    fn within(self, limit: Duration, setting: &str) -> Failure {
+    fn within(self, limit: Duration, setting: &'static str) -> Failure {
+        let named =
+            |cause: Text| within(&cause, limit).map_or(cause, |late| Text::from(late).about_setting(setting));
         match self {
-            Failure::Broken(cause) => Failure::Broken(within(&cause, limit, setting)),
-            Failure::NotSent(cause) => Failure::NotSent(within(&cause, limit, setting)),
+            Failure::Broken(cause) => Failure::Broken(named(cause)),
+            Failure::NotSent(cause) => Failure::NotSent(named(cause)),
             refused => refused,
         }
     }
 
     /// The answer was no Redis reply.
     pub(super) fn garbled(what: &str) -> Failure {
-        Failure::Broken(format!("{GARBLED} ({what})"))
+        Failure::Broken(format!("{GARBLED} ({what})").into())
     }
 
     /// The first word of the server's refusal; none for other failures.
@@ -133,10 +135,21 @@ impl Failure {
     /// The same failure for a request that waited for a connection, which could not be made.
     pub(crate) fn before_sending(self) -> Failure {
         match self {
-            Failure::Broken(cause) if cause.starts_with(GARBLED) => Failure::NotSent(NO_REDIS.to_owned()),
+            Failure::Broken(cause) if cause.starts_with(GARBLED) => Failure::NotSent(NO_REDIS.into()),
             Failure::Broken(cause) => Failure::NotSent(cause),
             Failure::Refused { code, message, .. } => Failure::Refused { code, message, is_unsent: true },
             unsent => unsent,
+        }
+    }
+
+    /// What is known, and the setting whose time was over.
+    pub(crate) fn text(&self) -> Text {
+        match self {
+            Failure::Refused { code, message, .. } => said(verdict(code, message).1, code, message).into(),
+            Failure::Broken(cause) => {
+                cause.clone().reworded(|cause| format!("{cause}; whether it was carried out is not known"))
+            }
+            Failure::NotSent(cause) => cause.clone(),
         }
     }
 
@@ -197,9 +210,9 @@ impl Failure {
         let error = self.explain(address, asked);
         match self {
             Failure::NotSent(cause)
-                if cause == NO_REDIS || cause.starts_with(NO_TLS_HERE) || cause.contains(NO_TLS) =>
+                if **cause == *NO_REDIS || cause.starts_with(NO_TLS_HERE) || cause.contains(NO_TLS) =>
             {
-                BackendError::new(BackendErrorKind::InvalidConfig, error.message())
+                BackendError::new(BackendErrorKind::InvalidConfig, &error)
             }
             _ => error,
         }
@@ -216,11 +229,12 @@ impl Failure {
             Failure::Refused { code, message, .. } => {
                 let (kind, words, to_do) = meaning.unwrap_or_else(|| verdict(code, message));
                 let then = if to_do.is_empty() { "" } else { "; " };
-                (kind, format!("{}{then}{to_do}", said(words, code, message)))
+                (kind, format!("{}{then}{to_do}", said(words, code, message)).into())
             }
-            Failure::Broken(_) | Failure::NotSent(_) => (BackendErrorKind::Unavailable, self.to_string()),
+            Failure::Broken(_) | Failure::NotSent(_) => (BackendErrorKind::Unavailable, self.text()),
         };
-        let error = BackendError::new(kind, format!("Redis at {address}, {asked}: {what}"));
+        let error =
+            BackendError::new(kind, what.reworded(|what| format!("Redis at {address}, {asked}: {what}")));
         if self.is_unsent() { error.unsent() } else { error }
     }
 }
@@ -242,13 +256,7 @@ fn wrapped(message: &str) -> Option<&str> {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Refused { code, message, .. } => {
-                f.write_str(&said(verdict(code, message).1, code, message))
-            }
-            Failure::Broken(cause) => write!(f, "{cause}; whether it was carried out is not known"),
-            Failure::NotSent(cause) => f.write_str(cause),
-        }
+        self.text().fmt(f)
     }
 }
 
@@ -260,12 +268,12 @@ impl From<io::Error> for Failure {
         match error.kind() {
             // NotFound is that of a socket's path.
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
-                Failure::Broken(format!("{}; is Redis running there?", in_words(&error)))
+                Failure::Broken(format!("{}; is Redis running there?", in_words(&error)).into())
             }
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-                Failure::Broken(CLOSED.to_owned())
+                Failure::Broken(CLOSED.into())
             }
-            _ => Failure::Broken(in_words(&error)),
+            _ => Failure::Broken(in_words(&error).into()),
         }
     }
 }
@@ -273,13 +281,13 @@ impl From<io::Error> for Failure {
 impl From<TlsFailure> for Failure {
     fn from(failure: TlsFailure) -> Failure {
         match failure {
-            TlsFailure::NotBegun(cause) => Failure::NotSent(format!("{NO_TLS_HERE}{cause}")),
+            TlsFailure::NotBegun(cause) => Failure::NotSent(format!("{NO_TLS_HERE}{cause}").into()),
             TlsFailure::Certificate(cause) => Failure::of_certificate(CERTIFICATE, &cause),
             TlsFailure::Refused(cause) => Failure::of_certificate(NO_CERTIFICATE, &cause),
             // A port without TLS says nothing, closes, or sends something else.
             TlsFailure::Handshake(_) => {
                 let to_do = "if this port has no TLS, write redis for rediss in the address";
-                Failure::NotSent(format!("{failure}; {to_do}"))
+                Failure::NotSent(format!("{failure}; {to_do}").into())
             }
         }
     }

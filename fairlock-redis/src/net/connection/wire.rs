@@ -81,7 +81,7 @@ impl Connection {
     fn rest(&mut self) -> Result<Value, Failure> {
         match self.replies.reply() {
             Err(late) if late == Failure::no_answer() => {
-                Err(Failure::Broken("an answer began and did not end in time".to_owned()))
+                Err(Failure::Broken("an answer began and did not end in time".into()))
             }
             reply => reply,
         }

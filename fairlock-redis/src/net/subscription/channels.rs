@@ -64,8 +64,8 @@ impl Channels {
         self.changed.wait_while_until(&mut state, is_open, until);
         let verdict = said(&state).unwrap_or_else(|| {
             Err(match state.ended {
-                true => Failure::NotSent("the listener has ended".to_owned()),
-                false => Failure::Broken("no answer to a subscription in time".to_owned()),
+                true => Failure::NotSent("the listener has ended".into()),
+                false => Failure::Broken("no answer to a subscription in time".into()),
             })
         });
         if verdict.is_err() {

@@ -144,7 +144,7 @@ impl Link {
             }
             self.renew_login(shared);
             if !shared.endpoints.serves(&self.at) || shared.endpoints.era() != self.era {
-                return Err(Failure::NotSent("the server is no longer the right one".to_owned()));
+                return Err(Failure::NotSent("the server is no longer the right one".into()));
             }
             match self.con.receive_message(Instant::now() + TICK, shared.timeouts.response)? {
                 Some(reply) => {
@@ -152,7 +152,7 @@ impl Link {
                     // No command is under way: the next answer would be taken for that of a later one.
                     let Reply::Message(message) = Reply::read(self.con.answered(reply))? else {
                         let what = "an answer without a command where messages come in";
-                        return Err(Failure::Broken(what.to_owned()));
+                        return Err(Failure::Broken(what.into()));
                     };
                     message.deliver(shared);
                 }
@@ -253,7 +253,7 @@ impl Link {
                     let message = format!("channel {channel}: {message}");
                     refusals.insert(channel.clone(), Failure::refused(&code, &message));
                 }
-                _ => return Err(Failure::Broken("an unintelligible answer to a subscription".to_owned())),
+                _ => return Err(Failure::Broken("an unintelligible answer to a subscription".into())),
             }
         }
         self.con.all_answered();
@@ -268,7 +268,7 @@ impl Link {
         match answer {
             // A refusal (the right was revoked) shows that the server is there.
             Reply::Pong | Reply::Refused(_) => Ok(()),
-            _ => Err(Failure::Broken("an unintelligible answer to a ping".to_owned())),
+            _ => Err(Failure::Broken("an unintelligible answer to a ping".into())),
         }
     }
 
@@ -287,7 +287,7 @@ impl Link {
 
 impl Reply {
     fn read(answer: Result<Value, Failure>) -> Result<Reply, Failure> {
-        let unknown = || Failure::Broken("an unintelligible answer where messages come in".to_owned());
+        let unknown = || Failure::Broken("an unintelligible answer where messages come in".into());
         let value = match answer {
             Ok(value) => value,
             Err(refusal) => return Ok(Reply::Refused(refusal)),

@@ -49,7 +49,7 @@ impl Subscriber {
         std::thread::Builder::new()
             .name("fairlock-listen".to_owned())
             .spawn(move || listen(&shared, link))
-            .map_err(|error| Failure::NotSent(format!("can't start the thread for wake-ups ({error})")))?;
+            .map_err(|error| Failure::NotSent(format!("can't start the thread for wake-ups ({error})").into()))?;
         Ok(subscriber)
     }
 

@@ -70,7 +70,7 @@ pub(crate) fn ask_all(
                     "can't start {count} thread(s) to ask a server: {error}"
                 );
             }
-            heard((address.clone(), Err(Failure::NotSent("no thread to ask it".to_owned()))));
+            heard((address.clone(), Err(Failure::NotSent("no thread to ask it".into()))));
         }
     }
 }

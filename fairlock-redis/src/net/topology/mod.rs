@@ -195,7 +195,7 @@ impl dyn Topology {
         let mut explored: Option<(Failure, Failure)> = None;
         let was_not_executed = |code: &str| code == "NOSCRIPT" || self.was_not_executed(code);
         for ((pool, items), replies) in servers.iter().zip(replies) {
-            let none = || Err(Failure::Broken("no answer".to_owned()));
+            let none = || Err(Failure::Broken("no answer".into()));
             let replies = replies.into_iter().chain(std::iter::repeat_with(none));
             for ((at, _), reply) in items.iter().zip(replies) {
                 answers[*at] = Some(match reply {
@@ -217,7 +217,7 @@ impl dyn Topology {
                 });
             }
         }
-        let none = || Err(self.nowhere(Failure::NotSent("no server".to_owned())));
+        let none = || Err(self.nowhere(Failure::NotSent("no server".into())));
         answers.into_iter().map(|answer| answer.unwrap_or_else(none)).collect()
     }
 

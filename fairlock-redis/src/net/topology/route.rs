@@ -32,7 +32,7 @@ impl Route {
         // ASKING holds for the next command of the connection: one call, so that no other command comes in between.
         let asking = cmd("ASKING").get_packed_command();
         let mut answers = self.pool.call_many(&[asking.as_slice(), packed]);
-        answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".to_owned())))
+        answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".into())))
     }
 
     /// See [`Pool::call_as_known`]. In a cluster nothing is known of the listeners.

@@ -140,7 +140,7 @@ impl Sentinel {
         }
         let bound = self.bound();
         let Some(_searching) = self.searching.try_lock_for(bound) else {
-            return Err(Failure::NotSent("the master is still being looked for".to_owned()));
+            return Err(Failure::NotSent("the master is still being looked for".into()));
         };
         // Another caller may have found it meanwhile.
         if let Some(known) = self.known() {
@@ -163,9 +163,7 @@ impl Sentinel {
                 return Ok(route);
             }
             if Instant::now() >= end {
-                return Err(Failure::NotSent(
-                    "the sentinels took longer to vote than a vote counts".to_owned(),
-                ));
+                return Err(Failure::NotSent("the sentinels took longer to vote than a vote counts".into()));
             }
         }
     }
@@ -237,7 +235,7 @@ impl Sentinel {
         }
         let (known, asked) = (self.state.lock().epoch, Instant::now());
         let answers = fan_out(sentinels, self.settings.timeouts, &question(&self.name, false), 1);
-        let mut failure = Failure::NotSent("no sentinel answers".to_owned());
+        let mut failure = Failure::NotSent("no sentinel answers".into());
         let mut reports = Vec::new();
         for answer in answers {
             match self.report(answer) {
@@ -252,7 +250,7 @@ impl Sentinel {
             // A sentinel that was cut off from the others may still name the old master. When most sentinels are behind
             // the known epoch, they were set up anew.
             Some(named) if named.epoch < known && 2 * behind <= self.sentinels.all.len() => {
-                Err(Failure::NotSent("only sentinels with an outdated configuration answer".to_owned()))
+                Err(Failure::NotSent("only sentinels with an outdated configuration answer".into()))
             }
             Some(MasterReport { address, epoch, .. }) => {
                 Ok(Named { address, epoch, asked, voters: None, late: None })
@@ -348,7 +346,7 @@ impl Endpoints for Sentinels {
         let mut turn = self.turn.lock();
         let next = self.all.get(*turn % self.all.len().max(1)).cloned();
         *turn += 1;
-        next.ok_or_else(|| Failure::NotSent("there is no sentinel".to_owned()))
+        next.ok_or_else(|| Failure::NotSent("there is no sentinel".into()))
     }
 
     fn count(&self) -> usize {

@@ -89,7 +89,7 @@ pub(super) fn redirection(of: &Address, message: &str) -> Option<(u16, Address)>
 }
 
 fn unintelligible() -> Failure {
-    Failure::Broken("an unintelligible answer to CLUSTER SLOTS".to_owned())
+    Failure::Broken("an unintelligible answer to CLUSTER SLOTS".into())
 }
 
 #[cfg(test)]

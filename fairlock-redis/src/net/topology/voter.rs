@@ -34,7 +34,7 @@ pub(super) fn question() -> Cmd {
 impl Run {
     /// Reads the reply to [`question`].
     pub(super) fn read(reply: &Value) -> Result<Run, Failure> {
-        let unintelligible = || Failure::Broken("an unintelligible answer to INFO".to_owned());
+        let unintelligible = || Failure::Broken("an unintelligible answer to INFO".into());
         let info = text(reply).map_err(|_| unintelligible())?;
         let id = field(info, "run_id").and_then(|id| id.get(..DIGITS));
         let id = id.filter(|id| id.bytes().all(|byte| byte.is_ascii_alphanumeric()));

@@ -134,5 +134,5 @@ pub(super) fn of_replica(reply: &Result<Value, Failure>) -> Option<&Failure> {
 /// connection logs in.
 pub(super) fn of_ended_login(reply: &Result<Value, Failure>) -> Option<Failure> {
     let ended = reply.as_ref().err().filter(|failure| failure.code() == Some("NOAUTH"))?;
-    Some(Failure::NotSent(format!("the server has ended the login: {ended}")))
+    Some(Failure::NotSent(format!("the server has ended the login: {ended}").into()))
 }

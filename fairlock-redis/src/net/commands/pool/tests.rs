@@ -39,7 +39,7 @@ const PATIENT: Timeouts = Timeouts { connect: Duration::from_secs(60), response:
 
 /// An outage that lasts longer than the test.
 fn outage() -> Option<PoolOutage> {
-    let cause = Failure::NotSent("gone".to_owned());
+    let cause = Failure::NotSent("gone".into());
     Some(PoolOutage { cause, until: Instant::now() + 100 * SECOND, failures: 2 })
 }
 
@@ -224,10 +224,10 @@ fn a_caller_that_was_taken_waits_for_its_answer() {
 fn leaders_that_fail_together_raise_the_back_off_once() {
     let server = FakeServer::start(|_, words| polite(words));
     let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, 1));
-    let (mut state, cause) = (pool.state.lock(), Failure::NotSent("gone".to_owned()));
+    let (mut state, cause) = (pool.state.lock(), Failure::NotSent("gone".into()));
     (0..8).for_each(|_| state.failed_to_connect(&cause));
     assert_eq!(state.outage.as_ref().map(|outage| outage.failures), Some(2));
-    let later = Failure::NotSent("gone by now".to_owned());
+    let later = Failure::NotSent("gone by now".into());
     state.failed_to_connect(&later);
     assert_eq!(state.down(), Some(later));
     // After the back-off it is another failure.

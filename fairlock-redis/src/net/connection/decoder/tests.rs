@@ -70,7 +70,7 @@ proptest! {
         let (read, end) = all(decoder(&bytes, &lengths));
         prop_assert_eq!(read.len(), replies.len());
         prop_assert_eq!(read, all_of_redis(&bytes));
-        prop_assert_eq!(end, Failure::Broken("the server closed the connection".to_owned()));
+        prop_assert_eq!(end, Failure::Broken("the server closed the connection".into()));
     }
 
     #[test]
@@ -141,11 +141,11 @@ fn the_limits_hold_for_each_reply_and_to_the_byte() {
     let most = BYTES - "$16777204\r\n\r\n".len();
     let (read, end) = all(decoder((text(most) + &text(most) + &text(most + 1)).as_bytes(), &[1 << 20]));
     assert_eq!(read.len(), 2);
-    assert_eq!(end, Failure::Broken(format!("an answer is longer than {BYTES} bytes")));
+    assert_eq!(end, Failure::Broken(format!("an answer is longer than {BYTES} bytes").into()));
     let numbers = |items: usize| format!("*{items}\r\n{}", ":1\r\n".repeat(items));
     let (read, end) = all(decoder((numbers(LINES - 1) + &numbers(LINES)).as_bytes(), &[1 << 20]));
     assert_eq!(read.len(), 1);
-    assert_eq!(end, Failure::Broken(format!("an answer has more than {LINES} lines")));
+    assert_eq!(end, Failure::Broken(format!("an answer has more than {LINES} lines").into()));
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn refusals_get_their_kind_by_the_code_even_where_it_is_wrapped() {
 fn the_setting_is_named_whose_time_was_over() {
     let second = Duration::from_secs(1);
     let late = Failure::no_answer().within_response(second).to_string();
-    assert_eq!(late, "no answer within 1s (response_timeout); whether it was carried out is not known");
+    assert_eq!(late, "no answer within 1s; whether it was carried out is not known (response_timeout)");
     let late = Failure::no_answer().before_sending().within_connect(second).to_string();
     assert_eq!(late, "no answer within 1s (connect_timeout)");
     assert_eq!(from_wire("BUSY in time").within_connect(second), from_wire("BUSY in time"));
@@ -111,7 +111,7 @@ fn the_setting_is_named_whose_time_was_over() {
 fn no_redis_server_is_an_error_first_and_an_outage_later() {
     let address = Address::parse("redis://h:1").expect("an address");
     let no_redis = Failure::garbled("x").before_sending();
-    let no_tls = Failure::NotSent("the TLS handshake failed: received corrupt message".to_owned());
+    let no_tls = Failure::NotSent("the TLS handshake failed: received corrupt message".into());
     for lasting in [no_redis, no_tls] {
         let [first, later] = [lasting.explain_first(&address, "a"), lasting.explain(&address, "a")];
         assert_eq!([first.kind(), later.kind()], [InvalidConfig, Unavailable], "{first}");
@@ -143,8 +143,8 @@ fn messages_are_one_short_line_without_what_was_sent() {
 #[test]
 fn without_a_reply_the_outcome_is_unknown_if_sent() {
     let late = Failure::from(io::Error::from(io::ErrorKind::WouldBlock));
-    assert_eq!(late, Failure::Broken("no answer in time".to_owned()));
-    assert_eq!(Failure::Broken("x".to_owned()).before_sending(), Failure::NotSent("x".to_owned()));
+    assert_eq!(late, Failure::Broken("no answer in time".into()));
+    assert_eq!(Failure::Broken("x".into()).before_sending(), Failure::NotSent("x".into()));
     assert!(matches!(from_wire("NOAUTH x").before_sending(), Failure::Refused { .. }));
     let address = Address::parse("redis://h:1").expect("an address");
     for (failure, words) in [
@@ -188,7 +188,7 @@ fn a_refused_login_names_its_user_and_a_missing_password() {
 #[test]
 fn of_several_failures_the_last_refusal_or_the_last_is_told() {
     let [refused, late_refusal] = ["-ERR one\r\n", "-ERR two\r\n"].map(from_wire);
-    let [silent, later] = ["one", "two"].map(|cause| Failure::NotSent(cause.to_owned()));
+    let [silent, later] = ["one", "two"].map(|cause| Failure::NotSent(cause.into()));
     for (before, after, told) in [
         (&refused, &late_refusal, &late_refusal),
         (&refused, &silent, &refused),

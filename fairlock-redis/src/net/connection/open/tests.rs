@@ -15,7 +15,7 @@ fn refused(address: &Address) -> String {
 
 fn not_sent(address: &Address, timeouts: &Timeouts) -> String {
     match open(address, timeouts).err() {
-        Some(Failure::NotSent(cause)) => cause,
+        Some(Failure::NotSent(cause)) => cause.to_string(),
         other => panic!("not unsent: {other:?}"),
     }
 }

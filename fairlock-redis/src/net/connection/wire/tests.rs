@@ -64,7 +64,7 @@ impl Case {
 
 fn broken(result: Result<impl Sized, Failure>) -> String {
     match result.err() {
-        Some(Failure::Broken(cause)) => cause,
+        Some(Failure::Broken(cause)) => cause.to_string(),
         other => panic!("not broken: {other:?}"),
     }
 }

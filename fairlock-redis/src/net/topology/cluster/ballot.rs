@@ -95,7 +95,7 @@ impl Ballot {
             }
         }
         let most = votes.into_values().max().unwrap_or(0);
-        Failure::NotSent(if self.is_majority(most) {
+        let cause = if self.is_majority(most) {
             format!("the node that keeps hash slot {slot} does not say so itself")
         } else {
             let what = format!("no majority: {most} of {} nodes named it", self.nodes);
@@ -108,7 +108,8 @@ impl Ballot {
                     )
                 }
             }
-        })
+        };
+        Failure::NotSent(cause.into())
     }
 }
 
@@ -175,5 +176,5 @@ fn range(text: &str) -> Option<(u16, u16)> {
 }
 
 fn unintelligible() -> Failure {
-    Failure::Broken("an unintelligible answer to CLUSTER NODES".to_owned())
+    Failure::Broken("an unintelligible answer to CLUSTER NODES".into())
 }

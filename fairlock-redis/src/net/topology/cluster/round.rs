@@ -41,7 +41,7 @@ impl Round {
             views: Vec::new(),
             is_accepted: false,
             ballot: Ballot::new(terms.map(|terms| terms.least_uptime).unwrap_or_default(), listed),
-            failure: Failure::NotSent("no node answers".to_owned()),
+            failure: Failure::NotSent("no node answers".into()),
         };
         Round { asked: Instant::now(), nodes, pending: AtomicUsize::new(nodes), tally: Mutex::new(tally) }
     }

@@ -117,7 +117,7 @@ fn a_call_goes_on_to_another_node_as_often_as_may_be() {
     };
     let asked = Instant::now();
     assert!(cluster.after_pause("k", 3, until).is_some() && asked.elapsed() >= 8 * MIGRATION_PAUSE);
-    let unsent = Failure::NotSent("x".to_owned());
+    let unsent = Failure::NotSent("x".into());
     assert!(!goes_on(&here, &unsent, 1), "there is no other");
     assert!(goes_on(&there, &unsent, MOST_HOPS - 1) && !goes_on(&there, &unsent, MOST_HOPS));
     let moved = Failure::refused("MOVED", "7629 127.0.0.1:1");

@@ -178,7 +178,7 @@ impl Endpoints for Cluster {
             self.map.lock().nodes.values().map(|pool| pool.address().clone()).collect();
         nodes.sort_by_key(Address::to_string);
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % nodes.len().max(1);
-        nodes.into_iter().nth(turn).ok_or_else(|| Failure::NotSent("no node is known".to_owned()))
+        nodes.into_iter().nth(turn).ok_or_else(|| Failure::NotSent("no node is known".into()))
     }
 
     /// A node that was removed from the cluster gets no messages.

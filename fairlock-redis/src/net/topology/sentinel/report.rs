@@ -86,7 +86,7 @@ impl Round {
             if young > 0 {
                 let _ = write!(what, ", and {young} may have forgotten: up for less than {least_uptime:.1?}");
             }
-            return Err(Failure::NotSent(what));
+            return Err(Failure::NotSent(what.into()));
         };
         // The same ones are always in the same order.
         let runs = self.old().filter(|other| report.agrees(other));

@@ -112,7 +112,7 @@ impl SentinelAnswer {
         sentinel: &Address,
     ) -> SentinelAnswer {
         let reply = |at: usize| {
-            let none = || Err(Failure::Broken("no answer".to_owned()));
+            let none = || Err(Failure::Broken("no answer".into()));
             replies.get(at).cloned().unwrap_or_else(none)
         };
         SentinelAnswer {
@@ -155,5 +155,5 @@ fn value_of<'v>(details: &'v Value, name: &str) -> Option<&'v Value> {
 }
 
 fn unintelligible() -> Failure {
-    Failure::Broken("an unintelligible answer of a sentinel".to_owned())
+    Failure::Broken("an unintelligible answer of a sentinel".into())
 }

@@ -481,7 +481,7 @@ fn the_sentinels_are_asked_in_time_and_a_failure_ends() {
         state.asked = asked;
         assert_eq!(state.is_to_be_asked(age), is_due, "{asked:?}");
     }
-    let failure = Failure::NotSent("x".to_owned());
+    let failure = Failure::NotSent("x".into());
     state.failed = Some((failure.clone(), Instant::now() + 60 * AGE));
     assert!(state.known(None).is_some_and(|known| known.is_err()));
     state.failed = Some((failure, Instant::now()));

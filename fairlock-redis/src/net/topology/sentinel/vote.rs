@@ -25,7 +25,7 @@ impl Sentinel {
         let (sender, answers) = channel();
         let mut end = Instant::now() + timeouts.connect + timeouts.response;
         let (mut rounds, mut again): (Vec<Round>, Instant) = (Vec::new(), Instant::now());
-        let mut failure = Failure::NotSent("no sentinel answers".to_owned());
+        let mut failure = Failure::NotSent("no sentinel answers".into());
         loop {
             if Instant::now() >= again {
                 let (number, sender) = (rounds.len(), sender.clone());

@@ -99,7 +99,7 @@ fn connected(seeds: Vec<Address>, age: Duration) -> Arc<Cluster> {
 
 fn cause(answer: Result<(usize, u64), Failure>) -> String {
     match answer {
-        Err(Failure::NotSent(cause)) => cause,
+        Err(Failure::NotSent(cause)) => cause.to_string(),
         other => panic!("{other:?}"),
     }
 }
