@@ -12,7 +12,7 @@ use fairlock::{Client, PostgresBackend, RedisBackend};
 use fairlock_tests::{PostgresServer, RedisServer, wait_until_no_residue};
 use serde_json::Value;
 
-use support::{output, says, wait_for_queue};
+use support::{labels_alone, output, says, wait_for_queue};
 
 fn client(url: &str, label: &str) -> Client {
     let builder = match url.starts_with("postgres") {
@@ -35,13 +35,13 @@ fn blocked(url: &str) -> (String, Option<i32>) {
     let said = says(url, "ls --blocked");
     assert_eq!(said.err, "");
     let without_times = |line: &str| line.split(" for ").next().unwrap().to_owned() + "\n";
-    (said.out.lines().map(without_times).collect(), said.status.code())
+    (labels_alone(&said.out).lines().map(without_times).collect(), said.status.code())
 }
 
 /// The deadlocks by labels and locks, each from its least text on; and the exit code.
 fn deadlocks(url: &str) -> (Vec<Vec<String>>, Option<i32>) {
     let said = output(url, &["ls", "--blocked", "--json"]);
-    let seen: Value = serde_json::from_str(&said.out).unwrap();
+    let seen: Value = serde_json::from_str(&labels_alone(&said.out)).unwrap();
     let text = |link: &Value| {
         assert!(link["token"].is_u64() && link["owner"].is_string(), "{link}");
         ["label", "blocks", "waits_for"].map(|field| link[field].as_str().unwrap()).join(" ")

@@ -33,7 +33,7 @@ fn show_shows_the_holder_and_the_queue_in_order() {
     // A label that our client refuses.
     let places = "fairlock_record:{x}";
     let kept: Vec<(String, String)> = host.server.query(&["HGETALL", places]);
-    let (member, place) = kept.iter().find(|(_, place)| place.ends_with("nightly")).unwrap();
+    let (member, place) = kept.iter().find(|(_, place)| place.contains("nightly (")).unwrap();
     host.server.query::<()>(&["HSET", places, member, &place.replace("nightly", "night\u{1b}ly")]);
 
     let seen = host.json("show x --json");
@@ -46,7 +46,7 @@ fn show_shows_the_holder_and_the_queue_in_order() {
     assert_eq!((&seen["kind"], &seen["holders"][0]), (&"exclusive".into(), holder));
     let queue = seen["queue"].as_array().unwrap();
     assert_eq!((queue.len(), queue[0]["process"].as_u64()), (2, process));
-    assert_eq!((queue[1]["label"].as_str(), queue[1]["process"].as_u64()), (Some("night\u{1b}ly"), None));
+    assert!(queue[1]["label"].as_str().unwrap().starts_with("night\u{1b}ly ("), "{seen}");
     let left = queue[0]["place_left_ms"].as_u64().unwrap();
     assert!((1..=5_000).contains(&left) && queue[0]["waiting_ms"].is_u64());
 

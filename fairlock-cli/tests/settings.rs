@@ -35,7 +35,7 @@ const SETTINGS: [(&str, &str, &str, &str); 19] = [
     ("thread-wait", "2d", "from 10ms to 1d, with --discipline redisson", "5m"),
     ("lease", "10ms", "from 1s to 36500d", "10"),
     ("place-ttl", "0", "from 500ms to 36500d", "20s"),
-    ("label", "a\u{7}b", "at most 256 bytes with both, without control characters", "nightly"),
+    ("label", "a\u{7}b", "at most 128 bytes without control characters", "nightly"),
 ];
 
 fn variable(name: &str) -> String {
@@ -84,7 +84,7 @@ fn each_setting_is_read_from_its_option_and_its_variable() {
         let by_variable = run(of_redisson.then_some("--discipline=redisson"), Some((name, good)));
         for (said, is_variable) in [(by_option, false), (by_variable, true)] {
             let (code, why) = match (name, is_variable) {
-                ("sentinel-login", _) => (125, "--sentinel-login is set, and"),
+                ("sentinel-login", _) => (125, "and the address names none (--sentinel-login)"),
                 ("sslrootcert" | "sslcert", _) => {
                     (125, "it has no TLS: write rediss for redis, or leave out sslrootcert")
                 }
@@ -177,7 +177,7 @@ fn variables_set_time_outs() {
     let proxy = Proxy::start(host.server.port());
     proxy.set(Traffic::Replies, Rule::Delay(Duration::from_millis(100)));
     says(&proxy.url(), "show x").gave(0);
-    let words = ["no answer within 10ms (--response-timeout)"];
+    let words = ["no answer within 10ms; ", "(--response-timeout)"];
     with(&proxy.url(), "show x", &[("response-timeout", "10ms")]).output().failed(122, &words);
 }
 

@@ -172,6 +172,6 @@ fn a_place_lives_for_half_a_second_at_least() {
     let build = |place_ttl| Client::builder(MemoryBackend::new()).place_ttl(place_ttl).build();
     let least = Duration::from_millis(500);
     assert!(build(least).is_ok());
-    let Err(Error::InvalidConfig { reason }) = build(least - Duration::from_nanos(1)) else { panic!() };
+    let Err(Error::InvalidConfig { reason, .. }) = build(least - Duration::from_nanos(1)) else { panic!() };
     assert!(reason.contains("it has to be from 500 ms to 100 years"), "{reason}");
 }

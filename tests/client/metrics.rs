@@ -181,6 +181,8 @@ fn stats_states_and_losses_are_serialized_with_names() {
     let client = Client::builder(MemoryBackend::new()).label("worker 3").stats_per_lock(1).build().unwrap();
     let lock = client.fair_lock("orders").unwrap();
     let guard = lock.lock().unwrap();
+    let label = lock.inspect().unwrap().holder().unwrap().label.clone().unwrap();
+    assert!(label.starts_with("worker 3 ("), "{label}");
     let request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
     let [stats, state] = [
         serde_json::to_value(client.stats()).unwrap(),
@@ -197,7 +199,7 @@ fn stats_states_and_losses_are_serialized_with_names() {
         (&stats, "/waiting/0/rank", 0.into()),
         (&stats, "/waiting/0/owner", waiter.into()),
         (&state, "/holders/0/owner", guard.owner().as_str().into()),
-        (&state, "/holders/0/label", "worker 3".into()),
+        (&state, "/holders/0/label", label.as_str().into()),
         (&state, "/holders/0/traceparent", Value::Null),
         (&state, "/holders/0/token", guard.token().get().into()),
         (&state, "/holders/0/hold_count", 1.into()),
@@ -206,7 +208,7 @@ fn stats_states_and_losses_are_serialized_with_names() {
         (&state, "/queue/0/units", 1.into()),
         (&lost, "/lock", "orders".into()),
         (&lost, "/cause", "taken".into()),
-        (&lost, "/label", "worker 3".into()),
+        (&lost, "/label", label.as_str().into()),
         (&lost, "/token", guard.token().get().into()),
     ] {
         assert_eq!(json.pointer(path), Some::<&Value>(&expected), "{path} in {json}");

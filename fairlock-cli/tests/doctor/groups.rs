@@ -28,7 +28,7 @@ fn nodes_of_a_cluster_and_masters_of_sentinels_are_checked() {
     assert!(of(&findings, "good").contains(&"replicas"));
     assert_eq!(of(&findings, "good").iter().filter(|topic| **topic == "sentinel").count(), 3);
     assert_found(&findings, "sentinels", "good", "3 of 3 agree; 1 may fail");
-    assert_found(&findings, "durable", "note", "--durable closes that: 3 of 3 sentinels agree");
+    assert_found(&findings, "durable", "note", "a setting closes that: 3 of 3 sentinels agree (--durable)");
 }
 
 #[test]

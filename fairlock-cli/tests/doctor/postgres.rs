@@ -199,11 +199,11 @@ fn behind_a_pooler_the_report_asks_for_the_servers_address() {
     let pooler = PgBouncer::start(&server);
     let url = server.url().replace(&server.address(), &pooler.address());
     let findings = approve(&url);
-    assert_found(&findings, "pooler", "note", "so set --listen-on to the server's address");
+    assert_found(&findings, "pooler", "note", "so set the server's address for them (--listen-on)");
     assert_found(&findings, "wake-ups", "note", "a message was not heard in 1 s");
     let findings = judge(&url, &["--listen-on", &server.url()], 0, &[]);
     assert_found(&findings, "hand-overs", "good", "half of 10 within ");
-    assert_found(&findings, "pooler", "good", "--listen-on names another address");
+    assert_found(&findings, "pooler", "good", "there is another address for wake-ups (--listen-on)");
     assert_found(&findings, "wake-ups", "good", "a message was heard after ");
 }
 

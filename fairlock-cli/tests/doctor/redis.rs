@@ -62,7 +62,7 @@ fn a_report_fits_the_terminal_and_speaks_of_the_command() {
     let widest = widths(&said).into_iter().max().unwrap();
     assert!((70..=80).contains(&widest), "{said}");
     let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("a flush or a fail-over; --durable closes that"), "{words}");
+    assert!(words.contains("a flush or a fail-over; a setting closes that (--durable)"), "{words}");
     for of_rust in ["`", "::", "()", "durability"] {
         assert!(!words.contains(of_rust), "{of_rust}: {words}");
     }

@@ -208,7 +208,7 @@ fn options_that_cannot_work_give_125_and_say_why() {
 fn an_unreadable_label_gives_125_and_leaves_nothing() {
     let host = Host::new();
     for (label, why) in [
-        (&*"l".repeat(300), "lll: it has to be at most 256 bytes with both"),
+        (&*"l".repeat(300), "lll: it has to be at most 128 bytes"),
         ("a\u{1b}[2J", "--label is a\\u{1b}[2J: it has to be"),
     ] {
         host.runs(&format!("x --label {label}"), "echo no").failed(125, &[why]);

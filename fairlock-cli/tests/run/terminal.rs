@@ -119,7 +119,7 @@ fn who_waits_for_a_server_at_a_terminal_sees_why() {
 fn the_progress_line_fits_the_terminal_in_whole_words() {
     let host = Host::new();
     let guard = host.client("nightly report").fair_lock("orders").unwrap().lock().unwrap();
-    for (columns, end) in [(60, "; held by nightly report for "), (45, "; held by nightly …"), (30, "0s; …")]
+    for (columns, end) in [(120, "; held by nightly report ("), (45, "; held by nightly …"), (30, "0s; …")]
     {
         let typed = Typed::begin(columns, &host.url(), FAIRLOCK, &arguments(&["orders", "--plain"], "true"));
         typed.wait_for(end);
@@ -137,13 +137,13 @@ fn show_fits_a_terminal_of_80_columns() {
     let host = Host::new();
     let ours = host.lock("x");
     let guard = ours.lock().unwrap();
-    let label = "orders-worker-7f9c5d8b6-x2x4z of the nightly report (orders-worker-7f9c5d8b6-x2x4z:1)";
+    let label = "orders-worker-7f9c5d8b6-x2x4z of the nightly report, of its end and its beginning";
     let request = host.client(label).fair_lock("x").unwrap().request().unwrap();
     wait_for_queue(&ours, 1);
     let mut typed = Typed::begin(80, &host.url(), FAIRLOCK, &["show", "x"]);
     assert_eq!(typed.status().code(), Some(0));
     typed.wait_for("queue   1 waiting");
-    typed.wait_for("x2x4z:1), waiting for ");
+    typed.wait_for(&format!(":{}), waiting for ", std::process::id()));
     let shown = typed.shown();
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
     assert!(

@@ -68,6 +68,17 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// The text without host and process behind the labels in it.
+pub(crate) fn labels_alone(text: &str) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let mut parts = text.split(&*format!(" ({}:", host.trim()));
+    let mut alone = parts.next().unwrap().to_owned();
+    for part in parts {
+        alone += part.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(')').unwrap();
+    }
+    alone
+}
+
 /// What a command said, and how it ended.
 #[derive(Debug)]
 pub(crate) struct Said {

@@ -95,7 +95,7 @@ fn a_hold_lost_while_the_closure_runs_is_no_success() {
         // Also if the closure has its own error.
         let result = lock.with(|guard| {
             harm(&world, &lock);
-            guard.check().and(Err::<(), _>(Error::InvalidConfig { reason: "its own".into() }))
+            guard.check().and(Err::<(), _>(Error::InvalidConfig { reason: "its own".into(), setting: None }))
         });
         assert!(matches!(&result, Err(Error::Lost(lost)) if lost.cause == cause), "{cause:?}: {result:?}");
         assert!(!lock.is_locked().unwrap());
