@@ -4,9 +4,10 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use crate::settings::with_option;
 use fairlock::Error;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+use crate::settings::with_option;
 
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +115,7 @@ impl From<Error> for Failure {
             Error::Lost(_) => Exit::Lost,
             _ => Exit::Failed,
         };
+        // The text ends with the setting.
         let (text, setting) = (error.to_string(), error.setting());
         let words = setting.and_then(|setting| text.strip_suffix(&format!(" ({setting})")));
         Failure::new(exit, with_option(words.unwrap_or(&text), setting))

@@ -12,9 +12,9 @@ pub struct Timeouts {
 }
 
 /// The cause with the time that was over: `no answer in time` becomes `no answer within 1s`. What reads and writes knows its deadline alone,
-/// so its errors end with `in time`. None for another cause.
+/// so its errors say `in time`. None for another cause.
 pub fn within(cause: &str, limit: Duration) -> Option<String> {
-    cause.strip_suffix("in time").map(|cause| format!("{cause}within {limit:?}"))
+    cause.rsplit_once("in time").map(|(cause, then)| format!("{cause}within {limit:?}{then}"))
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::names::escaped;
 use crate::report::say;
+use crate::settings::with_option;
 use crate::signals::die_by;
 
 pub(crate) use minder::mind;
@@ -153,13 +154,14 @@ fn release(options: &Run, client: &Client, holds: Holds) -> (Option<Lost>, Optio
     // Only now the server may have said that it does not have the hold any more.
     let lost = told.iter().find_map(|told| told.try_recv().ok());
     if let Some(error) = unkept.filter(|error| !matches!(error, Error::Lost(_))) {
-        return (lost, Some(format!("--at-least: {error}")));
+        return (lost, Some(format!("--at-least: {}", Failure::from(error).message)));
     }
     let Err(Error::Unsettled { count, lock, source }) = settled else { return (lost, None) };
     let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
     let (name, lease) = (escaped(lock.as_str()) + &more, duration::show(longest(options)));
+    let why = with_option(source.message(), source.setting());
     let kept = format!(
-        "lock {name} could not be released, and the store keeps it until its lease ends, for {lease} at most: {source}"
+        "lock {name} could not be released, and the store keeps it until its lease ends, for {lease} at most: {why}"
     );
     (lost, Some(kept))
 }

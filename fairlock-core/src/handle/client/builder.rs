@@ -155,7 +155,10 @@ impl ClientBuilder {
 
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientBuilder").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("ClientBuilder")
+            .field("label", &self.label)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 
