@@ -71,7 +71,8 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 /// The text without host and process behind the labels in it.
 pub(crate) fn labels_alone(text: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    let mut parts = text.split(&*format!(" ({}:", host.trim()));
+    let behind = format!(" ({}:", host.trim());
+    let mut parts = text.split(&behind);
     let mut alone = parts.next().unwrap().to_owned();
     for part in parts {
         alone += part.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(')').unwrap();
