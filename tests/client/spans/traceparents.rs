@@ -50,7 +50,7 @@ fn a_waiter_learns_of_the_span_it_waits_for_on_every_store() {
         assert_eq!(link, ("fairlock.wait", TRACE.to_owned()), "{store}");
         let token = guard.token().to_string();
         for (field, value) in [
-            ("holder.token", &token),
+            ("holder.token", &*token),
             ("holder.traceparent", TRACE),
             ("holder.trace_id", "4bf92f3577b34da6a3ce929d0e0e4736"),
         ] {
