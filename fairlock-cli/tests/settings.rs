@@ -18,7 +18,12 @@ use support::{
 /// A setting, a value that is refused, what is allowed, and a value that is read.
 const SETTINGS: [(&str, &str, &str, &str); 19] = [
     ("redis", "", "an address in one of the forms", "redis://127.0.0.1:1"),
-    ("postgres", "", "an address of PostgreSQL, in the form", "postgres://a:canary@127.0.0.1:1/b"),
+    (
+        "postgres",
+        "",
+        "an address of PostgreSQL, which begins with postgres:",
+        "postgres://a:canary@127.0.0.1:1/b",
+    ),
     ("dir", "", "a directory of this machine", "/proc/fairlock"),
     ("listen-on", "", "an address of PostgreSQL, with --postgres", "postgres://a:canary@127.0.0.1:1/b"),
     ("discipline", "java", "hand-off or redisson", "redisson"),

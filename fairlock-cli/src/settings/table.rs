@@ -36,7 +36,7 @@ pub(super) const SERVER: [Setting<Server>; 16] = [
         alone: None,
         is_usual: true,
         what: "A database, in place of Redis; `fairlock migrate` makes its tables",
-        allowed: "an address that begins with postgres:// or postgresql:// (for Redis use --redis)",
+        allowed: "an address of PostgreSQL, which begins with postgres: or postgresql: (for Redis use --redis)",
         default: "none",
         set: |server, text| {
             put(&mut server.postgres, Some(text.to_owned()).filter(|url| is_of_postgres(url)).map(Some))
