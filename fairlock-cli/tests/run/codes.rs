@@ -177,10 +177,9 @@ fn options_that_cannot_work_give_125_and_say_why() {
             "--kill-after is 20s and --lease is 30s, but --kill-after must be at most half of --lease: add --kill-after 15s, or",
         ),
         (
-            "x --max-hold 2s",
-            "--kill-after is 5s by default, but --max-hold must be at least twice --kill-after: add --kill-after 1s,",
+            "x --max-hold 2s --kill-after 1500ms",
+            "--kill-after is 1500ms, but --max-hold must be at least twice --kill-after: add --kill-after 1s,",
         ),
-        ("x --max-hold 2s --kill-after 1500ms", "--kill-after is 1500ms, but"),
         ("x --wait 5x", "expected a duration such as 500ms, 30s, 1h30m, or 5 for seconds"),
         ("x -n -w 5", "cannot be used with"),
         ("b a --permits 2", "--permits is for one name, and there are 2: several are taken as"),

@@ -116,7 +116,7 @@ fn a_nested_reader_behind_a_writer_does_not_wait_for_ever() {
         wait_for_queue(lock.writer(), 1);
         host.makes("go");
         let said = outer.output().failed(code, &[why]);
-        assert_eq!(said.err.contains("fairlock: x: the writer is ahead"), code == 125, "{}", said.err);
+        assert_eq!(said.err.contains("fairlock: x: the writer ("), code == 125, "{}", said.err);
         writer.wait().unwrap().unlock().unwrap();
         ["go", "pid"].into_iter().for_each(|file| std::fs::remove_file(host.dir.file(file)).unwrap());
     }
