@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use fairlock_core::{Cancel, Client, Error, ManualClock};
+use fairlock_core::{Client, ManualClock};
 use fairlock_memory::MemoryBackend;
 use log::kv::{Key, VisitSource};
 use log::{LevelFilter, Log, Metadata, Record};
@@ -58,135 +58,6 @@ fn a_client_lists_its_holds_and_requests() {
     let stats = client.stats();
     assert_eq!((stats.waits.count, stats.waits.longest, stats.waits.p99), (2, 2 * S, 2 * S));
     assert_eq!(stats.waits.median, Duration::ZERO);
-}
-
-#[test]
-fn holds_are_counted_when_they_are_given_back_passed_on_or_lost() {
-    let (client, backend, clock) = client();
-    let lock = client.fair_lock("insight:holds").unwrap();
-    let guard = lock.lock().unwrap();
-    lock.lock().unwrap().unlock().unwrap(); // a re-entry is no separate hold
-    clock.advance(S);
-    guard.unlock().unwrap();
-    let guard = lock.lock().unwrap();
-    let other = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
-    clock.advance(2 * S);
-    let watched = lock.clone();
-    let taken = std::thread::spawn(move || {
-        let taken = other.wait().unwrap();
-        // Until the holder stands in the queue again: else it would get the free lock, and for a full lease. The client counts it as
-        // waiting before it has asked.
-        while watched.inspect().unwrap().queue_length == 0 {
-            std::thread::yield_now();
-        }
-        taken.unlock()
-    });
-    guard.unlock().unwrap();
-    let guard = lock.lock().unwrap();
-    taken.join().unwrap().unwrap();
-    backend.faults().lose_hold("insight:holds");
-    clock.advance(12 * S);
-    assert!(guard.unlock().is_err());
-    let stats = client.stats();
-    assert_eq!((stats.holds.count, stats.holds.longest, stats.lost), (4, 2 * S, 1), "{stats}");
-}
-
-#[test]
-fn a_gap_in_the_wake_ups_counts_as_a_reconnect() {
-    let (client, backend, _) = client();
-    backend.faults().cut_off(client.id());
-    backend.faults().bring_back(client.id());
-    let stats = client.stats();
-    assert_eq!((stats.gaps, stats.reconnects), (1, 1));
-}
-
-#[test]
-fn calls_without_the_lock_are_counted_by_kind_and_outcome() {
-    let client = Client::builder(MemoryBackend::new()).stats_per_lock(1).build().unwrap();
-    let other = client.new_owner();
-    let (fair, plain) = (client.fair_lock("fair").unwrap(), client.plain_lock("plain").unwrap());
-    let (shared, permits) = (client.rw_lock("shared").unwrap(), client.semaphore("permits", 1).unwrap());
-    let (_a, _b) = (fair.lock().unwrap(), plain.lock().unwrap());
-    let (_c, _d) = (shared.write().unwrap(), permits.acquire().unwrap());
-    let busy = fair.owned_by(&other).unwrap().try_lock().unwrap();
-    let time = Duration::from_millis(5);
-    let late = plain.owned_by(&other).unwrap().try_lock_for(time).unwrap();
-    assert!(busy.guard().is_none() && late.guard().is_none());
-    let cancel = Cancel::new();
-    cancel.cancel();
-    let reader = shared.owned_by(&other).unwrap();
-    assert!(matches!(reader.cancelled_by(&cancel).read(), Err(Error::Cancelled { .. })));
-    assert!(matches!(client.semaphore("permits", 2).unwrap().try_acquire(), Err(Error::Mismatch { .. })));
-    let stats = client.stats();
-    let counts = stats.not_granted;
-    assert_eq!(counts.total().total(), 4);
-    assert_eq!((counts.fair.busy, counts.plain.timed_out), (1, 1));
-    assert_eq!((counts.read_write.cancelled, counts.semaphore.refused), (1, 1));
-    assert_eq!((stats.failed_waits.count, stats.holding), (3, 4), "who does not wait has no wait");
-    assert!(stats.failed_waits.longest >= time);
-    let of_fair = client.stats_of(&fair).unwrap();
-    assert_eq!((of_fair.not_granted.total().busy, of_fair.holding), (1, 1));
-}
-
-#[test]
-fn stats_are_a_block_of_lines() {
-    let (client, _, clock) = client();
-    let lock = client.fair_lock("insight:block").unwrap();
-    let nothing = client.stats().to_string();
-    assert!(
-        nothing.contains("waits     none\n")
-            && nothing.contains("  waits   none\nholds     none\n")
-            && nothing.ends_with("holding   0\nwaiting   0"),
-        "{nothing}"
-    );
-    let owners: Vec<_> = (0..14).map(|_| lock.owned_by(&client.new_owner()).unwrap()).collect();
-    let guard = owners[0].lock().unwrap();
-    let requests: Vec<_> = owners[1..].iter().map(|owner| owner.request().unwrap()).collect();
-    clock.advance(3 * S / 2);
-    guard.unlock().unwrap();
-    let block = client.stats().to_string();
-    let lines: Vec<&str> = block.lines().collect();
-    let expected = [
-        "granted   2: 1 at once, 1 by a wake-up, 0 by polling",
-        "waits     2: median 0.0ns, 95 % within 1.5s, 99 % within 1.5s, longest 1.5s",
-        "failed    0: 0 busy, 0 timed out, 0 cancelled, 0 unavailable, 0 refused",
-        "  waits   none",
-        "holds     1: median 1.5s, 95 % within 1.5s, 99 % within 1.5s, longest 1.5s",
-        "renewals  0, 0 of them late",
-        "lost      holds: 0, places: 0",
-        "wake-ups  ignored: 0, gaps: 0, reconnects: 0",
-        "holding   1",
-        "waiting   12",
-    ];
-    assert_eq!(lines[..10], expected, "{block}");
-    assert!(lines[10].starts_with("          lock `insight:block` for 1.5s, "), "{block}");
-    assert_eq!((lines.len(), lines[20]), (21, "          and 2 more"), "{block}");
-    drop(requests);
-}
-
-#[test]
-fn each_of_the_first_locks_has_stats_of_its_own() {
-    let client = Client::builder(MemoryBackend::new()).stats_per_lock(2).build().unwrap();
-    let locks: Vec<_> = ["a", "b", "c"].map(|name| client.fair_lock(name).unwrap()).into();
-    assert_eq!(client.stats_of(&locks[2]), Some(client.stats_of(&locks[0]).unwrap()), "not decided yet");
-    for lock in &locks {
-        lock.lock().unwrap().unlock().unwrap();
-    }
-    let guard = locks[0].lock().unwrap();
-    let request = locks[0].owned_by(&client.new_owner()).unwrap().request().unwrap();
-    let counts = |at: usize| {
-        client.stats_of(&locks[at]).map(|stats| (stats.waits.count, stats.holds.count, stats.waiting.len()))
-    };
-    assert_eq!([counts(0), counts(1), counts(2)], [Some((2, 1, 1)), Some((1, 1, 0)), None]);
-    assert_eq!(client.stats().holds.count, 3);
-    assert_eq!(
-        client.stats_of(&client.plain_lock("a").unwrap()).unwrap().waits.count,
-        2,
-        "it goes by the name"
-    );
-    drop((guard, request));
-    let client = Client::new(MemoryBackend::new()).unwrap();
-    assert_eq!(client.stats_of(&client.fair_lock("a").unwrap()), None, "nothing was asked for");
 }
 
 /// Keeps what is logged about locks, as `target key=value …`.

@@ -77,36 +77,6 @@ fn a_crowd_that_is_polled_by_its_wakers_is_not_nested() {
     }
 }
 
-/// A waker of one client releases a lock for which a task of another client waits.
-#[test]
-fn a_chain_of_locks_and_clients_is_woken_by_one_release() {
-    let clock = ManualClock::new();
-    let store = MemoryBackend::with_clock(clock.clone());
-    let client = |_| Client::builder(store.clone()).clock(clock.clone()).build().unwrap();
-    let clients: Vec<_> = (0..100).map(client).collect();
-    let lock = |nth: usize| clients[nth].fair_lock(&format!("link:{nth}")).unwrap().to_async();
-    let held: Vec<_> = (0..100)
-        .map(|nth| match poll(&mut lock(nth).lock()) {
-            Poll::Ready(guard) => guard.unwrap(),
-            Poll::Pending => panic!("the lock is free"),
-        })
-        .collect();
-    let mut held = held.into_iter();
-    let first = held.next().unwrap();
-    let ended = Arc::new(AtomicUsize::new(0));
-    let mut tasks = Vec::new();
-    for (nth, next) in held.enumerate() {
-        let (lock, ended) = (lock(nth), Arc::clone(&ended));
-        tasks.push(Inline::run(async move {
-            let guard = lock.lock().await.unwrap();
-            drop((next, guard));
-            ended.fetch_add(1, SeqCst);
-        }));
-    }
-    drop(first);
-    assert_eq!(ended.load(SeqCst), 99);
-}
-
 /// What is done in a poll is no reason to sleep in a poll.
 #[test]
 fn a_call_that_is_to_be_delayed_does_not_hold_a_poll_up() {

@@ -44,22 +44,6 @@ fn nothing_is_left_of_a_lock_that_nobody_holds_or_waits_for() {
 }
 
 #[test]
-fn nothing_is_left_of_a_lock_that_many_have_held() {
-    let (backend, lock) = (MemoryBackend::new(), lock(LockKind::Semaphore { permits: 100 }));
-    let owners: Vec<_> = (0..100).map(owner).collect();
-    let gets_it = |owner| match only(backend.acquire(&[ask(&lock, owner, 1, Wait::No)])).unwrap() {
-        Acquired::Granted { token, .. } => Hold::new(&lock, owner, RequestId::new(1), token),
-        other => panic!("{other:?}"),
-    };
-    let holds: Vec<_> = owners.iter().map(gets_it).collect();
-    for hold in &holds {
-        assert!(!backend.is_empty());
-        assert_eq!(only(backend.release(&[*hold])).unwrap(), Released::Released);
-    }
-    assert!(backend.is_empty());
-}
-
-#[test]
 fn questions_about_an_unknown_lock_leave_nothing_behind() {
     let (backend, lock, a) = (MemoryBackend::new(), lock(LockKind::Fair), owner(1));
     let hold = Hold::new(&lock, &a, RequestId::new(1), fairlock_core::FencingToken::new(1));
@@ -206,11 +190,4 @@ fn a_client_whose_clock_is_not_the_stores_is_refused() {
     }
     Client::builder(manual).clock(clock).build().unwrap();
     Client::builder(system).clock(Clock::system()).build().unwrap();
-}
-
-#[test]
-fn its_debug_form_names_its_clock() {
-    let backend = MemoryBackend::new();
-    assert!(format!("{backend:?}").starts_with("MemoryBackend { clock: "), "{backend:?}");
-    assert_eq!(format!("{:?}", backend.faults()), "Faults");
 }

@@ -162,21 +162,3 @@ fn a_client_that_is_cut_off_neither_calls_nor_gets_wake_ups() {
     assert_eq!(world.told(1), ["gap"]);
     assert!(matches!(world.beat(&[other])[0], Ok(Renewal::Waiting { rank: 0, .. })));
 }
-
-/// A granted waiter that is cut off keeps the lock only as long as its place.
-#[test]
-fn a_grant_to_a_waiter_that_is_cut_off_ends_with_its_place() {
-    let (world, other) = (fair(), OF_SECOND);
-    let token = world.granted(1, 1);
-    world.queued(other, 1);
-    world.queued(3, 1);
-    world.releases(1, token);
-    assert_eq!(world.told(1).len(), 1);
-    world.backend.faults().cut_off(world.client(1));
-    for _ in 0..3 {
-        world.clock.advance(TTL / 4);
-        assert!(matches!(world.beat(&[3])[0], Ok(Renewal::Waiting { rank: 0, .. })));
-    }
-    world.clock.advance(TTL / 4);
-    assert!(matches!(world.beat(&[3])[0], Ok(Renewal::Granted { .. })));
-}

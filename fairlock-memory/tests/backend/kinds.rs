@@ -3,7 +3,7 @@
 use fairlock_core::LockKind;
 use fairlock_core::LockKind::{Fair as FAIR, Plain as PLAIN, ReadWrite as READ_WRITE};
 use fairlock_core::backend::BackendErrorKind::{InvalidConfig, Mismatch};
-use fairlock_core::backend::{Acquired, Backend, ForceReleased, Renewal, Wait};
+use fairlock_core::backend::{Acquired, Backend, Renewal, Wait};
 
 use crate::support::*;
 
@@ -98,33 +98,6 @@ fn an_absent_waiter_is_granted_nothing_of_the_new_kind() {
     world.releases(2, token);
     assert_eq!(world.seen().0, []);
     world.granted(3, 5);
-}
-
-#[test]
-fn force_on_an_idle_name_takes_nothing() {
-    let mut world = World::of(EIGHT);
-    assert_eq!(world.backend.force_release(&world.lock).unwrap(), ForceReleased::NotHeld);
-    world.as_kind(LockKind::Semaphore { permits: 2 });
-    world.granted(1, 1);
-    world.as_kind(EIGHT);
-    assert_eq!(world.backend.force_release(&world.lock).unwrap_err().kind(), Mismatch);
-}
-
-#[test]
-fn an_idle_name_takes_the_kind_of_the_next_request() {
-    let mut world = World::of(FAIR);
-    let capacity = |world: &World| world.backend.inspect(&world.lock, 0..0).unwrap().capacity;
-    for kind in [FAIR, SEMAPHORE_OF_5, EIGHT, READ_WRITE, PLAIN, ONE] {
-        world.as_kind(kind);
-        let token = world.granted(1, 1);
-        assert_eq!(capacity(&world).unwrap_or(1), kind.capacity());
-        world.releases(1, token);
-        assert_eq!(capacity(&world), None);
-    }
-    world.granted(2, 1);
-    world.clock.advance(LEASE);
-    world.as_kind(EIGHT);
-    world.granted(3, 8); // so does one whose last hold has ended
 }
 
 /// A request for no units or too many is refused and leaves nothing.

@@ -5,5 +5,4 @@
 mod crowd;
 mod faults;
 mod kinds;
-mod plain;
 mod support;

@@ -61,19 +61,3 @@ fn a_slow_logger_with_thousands_of_losses_costs_no_other_hold() {
     assert!(!kept.is_lost());
     assert_eq!(said().len(), LOST);
 }
-
-#[test]
-fn an_outage_of_ten_minutes_is_a_line_a_minute() {
-    let world = World::new();
-    let (holder, client) = (world.builder().lease(3600 * S).build().unwrap(), world.client());
-    let _guard = holder.fair_lock("long").unwrap().lock().unwrap();
-    let client_of_long_lease = world.builder().lease(7200 * S).build().unwrap();
-    let _kept = client_of_long_lease.fair_lock("kept").unwrap().lock().unwrap();
-    world.clock.advance(2300 * S);
-    said();
-    world.cut_off(&client_of_long_lease);
-    world.clock.advance(600 * S + S);
-    let lines = said();
-    assert!((9..=11).contains(&lines.len()), "{lines:?}");
-    drop(client);
-}

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
-    LockState, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place,
+    Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{Client, ClientBuilder, ClientId, Clock, Driver, ManualClock, OwnedGuard, OwnedRequest};
 use fairlock_memory::{Faults, MemoryBackend, Operation};
@@ -27,9 +27,6 @@ type Answers<A> = Vec<Result<A, BackendError>>;
 pub(crate) struct Counting {
     pub(crate) store: MemoryBackend,
     calls: Arc<Mutex<HashMap<&'static str, u32>>>,
-    answers_left_out: Arc<AtomicUsize>,
-    /// How long a call about many requests takes, by the test's clock.
-    pub(crate) units: Arc<Mutex<Duration>>,
 }
 
 impl Counting {
@@ -45,36 +42,6 @@ impl Counting {
         &self.store
     }
 
-    /// All requests of a call are carried out. Only a call about many takes time, or loses answers.
-    fn ask<A>(
-        &self,
-        call: Operation,
-        many: usize,
-        ask: impl FnOnce(&MemoryBackend) -> Answers<A>,
-    ) -> Answers<A> {
-        let store = self.count(call);
-        if many == 1 {
-            return ask(store);
-        }
-        let units = *locked(&self.units);
-        if !units.is_zero() {
-            store.clock().sleep(units);
-        }
-        self.without_some(ask(store))
-    }
-
-    fn without_some<A>(&self, mut answers: Answers<A>) -> Answers<A> {
-        for answer in answers.iter_mut().take(self.answers_left_out.load(Ordering::SeqCst)) {
-            *answer = Err(BackendError::new(BackendErrorKind::Unavailable, "planned"));
-        }
-        answers
-    }
-
-    /// From now on this many of the first answers to each call about many requests are missing.
-    pub(crate) fn leave_out_answers(&self, count: usize) {
-        self.answers_left_out.store(count, Ordering::SeqCst);
-    }
-
     pub(crate) fn calls(&self, name: &'static str) -> u32 {
         locked(&self.calls).get(name).copied().unwrap_or(0)
     }
@@ -86,19 +53,19 @@ impl Backend for Counting {
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Answers<Released> {
-        self.ask(Operation::Release, holds.len(), |store| store.release(holds))
+        self.count(Operation::Release).release(holds)
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        self.without_some(self.count(Operation::Renew).renew(client, items))
+        self.count(Operation::Renew).renew(client, items)
     }
 
     fn withdraw(&self, places: &[Place<'_>]) -> Answers<Withdrawn> {
-        self.ask(Operation::Withdraw, places.len(), |store| store.withdraw(places))
+        self.count(Operation::Withdraw).withdraw(places)
     }
 
     fn acquire(&self, asks: &[Acquire<'_>]) -> Answers<Acquired> {
-        self.ask(Operation::Acquire, asks.len(), |store| store.acquire(asks))
+        self.count(Operation::Acquire).acquire(asks)
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
@@ -138,12 +105,7 @@ impl World {
         let clock = ManualClock::new();
         let store = MemoryBackend::with_clock(clock.clone());
         World {
-            backend: Counting {
-                store,
-                calls: Arc::default(),
-                answers_left_out: Arc::default(),
-                units: Arc::default(),
-            },
+            backend: Counting { store, calls: Arc::default() },
             drives: Some(clock.drive_here()),
             clock,
             watchdogs_before: watchdogs(),
