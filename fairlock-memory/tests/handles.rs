@@ -1,10 +1,10 @@
-//! The handles of locks: how a waiter and a holder are found, and the terms of holds.
+//! The handles of locks: how a waiter and a holder are found, and the bounds of a place.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
 use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId, only};
-use fairlock_core::{Client, Error, LockKind, LockName, ManualClock, OwnerId};
+use fairlock_core::{Client, Error, LockKind, LockName, OwnerId};
 use fairlock_memory::MemoryBackend;
 
 /// Two clients of one store.
@@ -39,45 +39,6 @@ fn an_owner_that_holds_is_named_and_one_that_waits_is_not() {
     let elsewhere = client.fair_lock("held").unwrap().owned_by(&client.new_owner()).unwrap().lock().unwrap();
     let Err(Error::NotHeld { held_by, .. }) = client.fair_lock("held").unwrap().unlock() else { panic!() };
     assert_eq!(held_by.as_ref(), Some(elsewhere.owner()));
-}
-
-#[test]
-fn a_handle_with_other_terms_is_of_the_same_lock() {
-    let clock = ManualClock::new();
-    let store = MemoryBackend::with_clock(clock.clone());
-    let [client, other] =
-        [(); 2].map(|()| Client::builder(store.clone()).clock(clock.clone()).build().unwrap());
-    let (short, long) = (Duration::from_millis(20), Duration::from_secs(100));
-    let lock = client.fair_lock("orders").unwrap();
-    let prices = client.rw_lock("prices").unwrap();
-    let mails = client.semaphore("mails", 2).unwrap();
-    let fixed = [
-        lock.fixed_lease(short).lock().unwrap(),
-        lock.max_hold(long).lock().unwrap(), // a re-entry keeps its terms
-        prices.fixed_lease(short).write().unwrap(),
-    ];
-    let permit = mails.fixed_lease(short).acquire().unwrap();
-    assert!(fixed.iter().all(|guard| guard.valid_for() <= short) && permit.valid_for() <= short);
-    clock.advance(short);
-    let theirs = other.fair_lock("orders").unwrap().lock().unwrap();
-    assert!(fixed[0].is_lost() && theirs.valid_for() > short);
-    let capped = [
-        client.fair_lock("a").unwrap().max_hold(short).lock().unwrap(),
-        client.rw_lock("b").unwrap().max_hold(short).read().unwrap(),
-    ];
-    assert!(capped.iter().all(|guard| guard.valid_for() <= short));
-    assert!(mails.max_hold(short).acquire().unwrap().valid_for() <= short);
-    let owner = client.new_owner();
-    let held = [
-        lock.owned_by(&owner).unwrap().max_hold(long).request().unwrap().leave().unwrap().guard().is_none(),
-        prices.owned_by(&owner).unwrap().try_read_for(long).unwrap().guard().is_none(),
-        mails.owned_by(&owner).unwrap().try_acquire_for(long).unwrap().guard().is_none(),
-    ];
-    assert_eq!(
-        held,
-        [true, false, false],
-        "the first is held by another client, the leases of the others are over"
-    );
 }
 
 #[test]

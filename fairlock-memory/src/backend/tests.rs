@@ -65,16 +65,6 @@ fn questions_about_an_unknown_lock_leave_nothing_behind() {
     assert!(backend.is_empty());
 }
 
-#[test]
-fn a_hold_that_has_expired_is_gone_after_the_next_look() {
-    let clock = ManualClock::new();
-    let (backend, lock, a) = (MemoryBackend::with_clock(clock.clone()), lock(LockKind::Fair), owner(1));
-    only(backend.acquire(&[ask(&lock, &a, 1, Wait::No)])).unwrap();
-    clock.advance(LEASE);
-    only(backend.withdraw(&[Place::new(&lock, &a, RequestId::new(2))])).unwrap();
-    assert!(backend.is_empty());
-}
-
 /// A sink that uses the store whenever it is told anything, and when it is dropped.
 struct Reentrant(OnceLock<MemoryBackend>);
 

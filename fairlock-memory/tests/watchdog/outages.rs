@@ -2,34 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{S, World, assert_said, hold, said};
-
-/// Ten thousand holds are tried together, without a line for each. They are acquired over ten seconds, so that their renewals are
-/// due one after the other.
-#[test]
-fn ten_thousand_holds_are_tried_without_a_line_for_each() {
-    const HOLDS: u32 = 10_000;
-    let world = World::new();
-    let client = world.client();
-    let mut guards = Vec::new();
-    for number in 0..HOLDS {
-        guards.push(hold(&client, &format!("many:{number}")));
-        if number % 500 == 0 {
-            world.clock.advance(S / 2);
-        }
-    }
-    world.cut_off(&client);
-    let before = world.backend.calls("renew");
-    world.clock.advance(15 * S);
-    let tried = world.backend.calls("renew") - before;
-    assert!((10..80).contains(&tried), "tried {tried} times in 15 s");
-    let lines = said();
-    assert!(lines.len() <= 1, "{} lines: {:?}", lines.len(), lines.first());
-    world.bring_back(&client);
-    world.clock.advance(S);
-    assert!(guards.iter().all(|guard| !guard.is_lost()));
-    assert_said("it affected 10000 holds and 0 waiters");
-}
+use crate::support::{S, World, hold, said};
 
 /// The watchdog repeats their releases, and warns if these fail too.
 #[test]

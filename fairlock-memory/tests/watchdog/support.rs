@@ -231,13 +231,6 @@ fn keep_the_log() {
     *locked(&SLOW_LOGGER) = None;
 }
 
-/// There is one line since the last call, and it has these words.
-#[track_caller]
-pub(crate) fn assert_said(words: &str) {
-    let lines = said();
-    assert!(lines.len() == 1 && lines[0].contains(words), "{lines:?}");
-}
-
 /// The lines since the test began, or since the last call.
 pub(crate) fn said() -> Vec<String> {
     std::mem::take(&mut *locked(&KEPT.0))
