@@ -68,7 +68,7 @@ fn take_by_force(world: &World, kind: LockKind, [holder, forcer, waiter]: [Side;
             let error = guard.unlock().unwrap_err();
             assert!(matches!(error, Error::Lost(_)), "{error}");
         }
-        // Redisson: the unlock of a fair lock without a holder succeeds silently; see quirks.rs.
+        // Redisson: the unlock of a fair lock without a holder succeeds silently.
         None if kind == LockKind::Plain || matches!(waiter, Side::Java) => {
             java.expect_not_held("holds", &format!("unlock {word} {name}"));
         }

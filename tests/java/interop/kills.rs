@@ -31,25 +31,6 @@ fn a_killed_java_holder_is_replaced_by_ours_when_its_lease_ends() {
     }
 }
 
-/// A killed holder of ours is replaced by Java when its lease ends.
-#[test]
-fn java_replaces_our_killed_holder_at_its_leases_end() {
-    let world = World::new();
-    let lease = LEASE.as_millis().to_string();
-    let mut dying = Worker::start(PROGRAM, &["hold", "redisson", &world.server.url(), "killed", &lease]);
-    dying.go();
-    dying.expect("held", SOON);
-    let turn = world.java.tell("j", "lock fair killed");
-    world.until_waiting(LockKind::Fair, "killed", 1);
-    let (helper, late) = world.help_java(LockKind::Fair, "killed");
-    dying.kill();
-    let killed = now_ns();
-    let waited = since(killed, turn.expect("ok").ended);
-    assert!(waited <= LEASE + late, "{waited:?}");
-    world.java.expect("j", "unlock fair killed", "ok");
-    helper.map(|turn| turn.soon());
-}
-
 /// A killed Java waiter delays ours by Redisson's rule, and no longer.
 #[test]
 fn a_killed_java_waiter_delays_ours_by_redissons_rule() {
@@ -127,21 +108,4 @@ fn our_killed_waiter_that_waited_long_delays_no_longer() {
     assert!((0..=bound.as_millis() as i64).contains(&late), "{late} ms");
     world.java.expect("j", "unlock fair old", "ok");
     world.assert_no_queue("old");
-}
-
-/// A plain lock has no queue, so a dead waiter does not matter.
-#[test]
-fn a_killed_waiter_for_a_plain_lock_delays_nobody() {
-    let world = World::new();
-    let lock = world.lock_that_hears(LockKind::Plain, "plain");
-    let guard = lock.lock().unwrap();
-    let mut dying = Java::start(&world.server, LEASE);
-    let _never_answered = dying.tell("j", "lock plain plain");
-    world.until_waiting(LockKind::Plain, "plain", 1);
-    let turn = wait_for_turn(&lock);
-    world.until_waiting(LockKind::Plain, "plain", 2);
-    dying.kill();
-    let released = now_ns();
-    guard.unlock().unwrap();
-    assert!(since(released, turn.soon()) <= SLACK);
 }

@@ -102,18 +102,3 @@ fn count_renewals(mut lease_left: impl FnMut() -> i64) {
         renewals == RENEWALS
     });
 }
-
-#[test]
-fn a_hold_of_ours_with_a_maximum_time_ends_for_java_too() {
-    let world = World::new();
-    let lock = world.lock_with(LockKind::Fair, "capped", Duration::from_millis(600)).max_hold(LEASE);
-    let holder = in_thread(move || lock.lock().map(fairlock::LockGuard::leak).unwrap());
-    holder.soon();
-    let held = now_ns();
-    let waiter = world.java.tell("j", "lock fair capped");
-    let (helper, late) = world.help_java(LockKind::Fair, "capped");
-    let taken = waiter.expect("ok");
-    assert!(since(held, taken.ended) <= LEASE + late, "{:?}", since(held, taken.ended));
-    world.java.expect("j", "unlock fair capped", "ok");
-    helper.map(|turn| turn.soon());
-}

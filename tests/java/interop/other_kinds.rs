@@ -124,30 +124,6 @@ fn a_hold_of_ours_keeps_javas_read_write_lock_and_semaphore_out() {
     }
 }
 
-/// Redisson's mistake: its read-write lock walks into its own locks, and into ours that are like them.
-#[test]
-fn javas_read_write_lock_walks_into_its_own_and_ours() {
-    let world = World::new();
-    for theirs in THEIRS {
-        for kind in KINDS.map(word) {
-            let name = format!("{theirs}-{kind}");
-            world.java.expect("j1", &format!("trylock {kind} {name}"), "true");
-            world.java.expect("j2", &format!("trylock {theirs} {name}"), "true");
-            world.java.ask("j2", &format!("unlock {theirs} {name}"));
-            world.java.ask("j1", &format!("unlock {kind} {name}"));
-        }
-        for ours in OURS.into_iter().filter(|ours| ours.is_as_javas()) {
-            let name = format!("{theirs}-{ours:?}");
-            let client = ours.client(&world);
-            let guard = ours.ask(&client, &name).unwrap().expect("it is free");
-            world.java.expect("j", &format!("trylock {theirs} {name}"), "true");
-            world.java.expect("j", &format!("unlock {theirs} {name}"), "ok");
-            drop(guard); // Java's unlock may have deleted it
-            ours.ask(&client, &name).unwrap().expect("it is free").unlock();
-        }
-    }
-}
-
 /// A read-write lock of Java keeps ours out until its last holder has left. For our exclusive lock, Java's reader or writer is a
 /// holder like any other.
 #[test]
@@ -183,23 +159,6 @@ fn before_colon(world: &World) -> String {
     world.java.owner("j1").split(':').next().unwrap().to_owned()
 }
 
-/// A waiter of ours gets its turn after Java's readers and writers. The waiter is not told of the release, and finds out by a
-/// heartbeat.
-#[test]
-fn our_waiter_has_its_turn_after_javas_readers_and_writers() {
-    let world = World::new();
-    for theirs in THEIRS {
-        let name = format!("turn-{theirs}");
-        world.java.expect("j", &format!("trylock {theirs} {name}"), "true");
-        let client = world.client_with(Discipline::HandOff, LONG);
-        let turn = wait_for_turn(&client.fair_lock(&name).unwrap());
-        until_in_queue(&world.server, &name, 1);
-        let released = world.java.expect("j", &format!("unlock {theirs} {name}"), "ok").began;
-        let waited = since(released, turn.soon());
-        assert!(waited <= FOUND_OUT, "{theirs}: {waited:?}");
-    }
-}
-
 /// A semaphore of Java is refused to ours, with the key and its type. Its permits are a number under the name.
 #[test]
 fn javas_semaphore_is_refused_with_its_key_and_type() {
@@ -213,29 +172,4 @@ fn javas_semaphore_is_refused_with_its_key_and_type() {
     world.java.expect("j", "trypermit number", "true");
     // Java keeps it for ever.
     world.server.query::<()>(&["DEL", "number"]);
-}
-
-/// Java's force takes any hash away, and its other kinds take none that is not theirs.
-#[test]
-fn javas_force_takes_a_hold_of_several_and_leaves_nothing_of_it() {
-    let world = World::new();
-    for ours in [Ours::Reads, Ours::Writes, Ours::Permit, Ours::AllPermits] {
-        let name = format!("force-{ours:?}");
-        let client = ours.client(&world);
-        let guard = ours.ask(&client, &name).unwrap().expect("it is free");
-        for theirs in THEIRS {
-            world.java.expect("j", &format!("force {theirs} {name}"), "false");
-        }
-        guard.assert_held();
-        world.java.expect("j", &format!("force plain {name}"), "true");
-        let lost = match &guard {
-            Guard::Thread(guard) => guard.renew(),
-            Guard::Owned(guard) => guard.renew(),
-        };
-        assert!(matches!(lost, Err(Error::Lost(_))), "{lost:?}");
-        // Its rest keeps nobody out.
-        ours.ask(&client, &name).unwrap().expect("it is free").unlock();
-        drop(guard);
-        world.lock(LockKind::Plain, &name).try_lock().unwrap().guard().expect("it is free").unlock().unwrap();
-    }
 }

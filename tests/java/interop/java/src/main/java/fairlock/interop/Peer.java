@@ -107,9 +107,6 @@ public final class Peer {
                 return "" + Arrays.stream(workers.get(words[0]).getStackTrace())
                         .anyMatch(frame -> frame.getClassName().equals("java.util.concurrent.Semaphore")
                                 && frame.getMethodName().matches("acquire|tryAcquire"));
-            case "interrupt": // THREAD
-                workers.get(words[0]).interrupt();
-                return "ok";
             case "permits": // NAME PERMITS: of a semaphore
                 return "" + redisson.getSemaphore(words[0]).trySetPermits(Integer.parseInt(words[1]));
             case "trypermit": // NAME
@@ -134,7 +131,7 @@ public final class Peer {
         }
     }
 
-    /** Times are in milliseconds unless the verb says otherwise. */
+    /** Times are in milliseconds. */
     private String perform(String verb, RLock lock, String[] words)
             throws InterruptedException, ExecutionException, IOException {
         switch (verb) {
@@ -156,8 +153,6 @@ public final class Peer {
                 } else {
                     return "" + lock.tryLock();
                 }
-            case "trylock-seconds": // WAIT
-                return "" + lock.tryLock(number(words[2]), TimeUnit.SECONDS);
             case "trylock-async": // WAIT LEASE
                 return "" + lock.tryLockAsync(number(words[2]), number(words[3]), TimeUnit.MILLISECONDS).get();
             case "unlock":
