@@ -1,12 +1,10 @@
-//! `ls --blocked` on both stores: chains of waiters, and deadlocks of threads and of processes.
+//! `ls --blocked` on both stores: chains of waiters, and deadlocks.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
 
-use std::io::{BufRead, BufReader, Write, stdin};
-use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::{env, thread};
+use std::thread;
 
 use fairlock::{Client, PostgresBackend, RedisBackend};
 use fairlock_tests::{PostgresServer, RedisServer, wait_until_no_residue};
@@ -128,54 +126,6 @@ fn a_deadlock_of_two_threads_is_shown_with_what_each_has() {
             assert_eq!(deadlocks(url), (vec![circle], Some(1)));
             drop(orders);
         });
-        assert_eq!(deadlocks(url), (vec![], Some(0)));
-    });
-}
-
-/// The address of the server and the names of the two locks, for the second process of a test.
-const PART: &str = "FAIRLOCK_TEST_PART";
-
-/// Whether this is such a process; then it has taken its part, told by lines of its input.
-fn is_the_second_process() -> bool {
-    let Ok(part) = env::var(PART) else { return false };
-    let words: Vec<&str> = part.split(' ').collect();
-    let client = client(words[0], &format!("process-{}", words[1]));
-    let says = || println!("\nhas its first lock");
-    takes_both(&client, [words[1], words[2]], says, || drop(stdin().read_line(&mut String::new())));
-    client.shutdown().unwrap(); // a process that ends without it may leave its place
-    true
-}
-
-/// Starts a process that takes part, and returns it when it has its first lock.
-fn starts(url: &str, test: &str, names: &str) -> Child {
-    let mut child = Command::new(env::current_exe().unwrap());
-    child.args(["--exact", test, "--nocapture"]).env(PART, format!("{url} {names}"));
-    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap() == "has its first lock"));
-    thread::spawn(move || lines.for_each(drop)); // until the process ends
-    child
-}
-
-#[test]
-fn a_deadlock_of_three_processes_is_shown() {
-    if is_the_second_process() {
-        return;
-    }
-    on_both(|url| {
-        let test = "a_deadlock_of_three_processes_is_shown";
-        let mut processes = ["a b", "b c", "c a"].map(|names| starts(url, test, names));
-        for process in &mut processes {
-            process.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-        }
-        let sees = client(url, "sees");
-        ["a", "b", "c"].iter().for_each(|name| wait_for_queue(&sees.fair_lock(name).unwrap(), 1));
-        let circle = ["process-a a b", "process-b b c", "process-c c a"].map(str::to_owned).to_vec();
-        assert_eq!(deadlocks(url), (vec![circle], Some(1)));
-        for mut process in processes {
-            drop(process.stdin.take()); // told again
-            assert!(process.wait().unwrap().success());
-        }
         assert_eq!(deadlocks(url), (vec![], Some(0)));
     });
 }

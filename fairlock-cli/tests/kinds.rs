@@ -9,7 +9,7 @@ use fairlock::{RwLock, Semaphore};
 use fairlock_tests::eventually;
 use serde_json::Value;
 
-use support::{Host, SOON, is_alive, labels_alone, output, process_in, says, script, wait_until_dead};
+use support::{Host, SOON, is_alive, output, process_in, says, script};
 
 fn rw_lock(host: &Host, label: &str) -> RwLock {
     host.client(label).rw_lock("x").unwrap()
@@ -40,21 +40,6 @@ fn readers_run_together_and_a_writer_alone() {
         assert_eq!(command.status().code(), Some(0));
     }
     assert!(late.exists());
-}
-
-#[test]
-fn no_more_programs_run_than_there_are_permits() {
-    let host = Host::new();
-    let running = ["one", "two"].map(|pid| host.holds("--permits 2 x", pid, &host.until("end")).0);
-    for wait in ["0", "200ms"] {
-        let refused = host.runs(&format!("--permits 2 --wait {wait} x"), "echo no");
-        refused.failed(124, &["2 of 2 permits held by ", " and 1 more"]);
-    }
-    host.makes("end");
-    for mut command in running {
-        assert_eq!(command.status().code(), Some(0));
-    }
-    host.runs("--permits 2 --wait 0 x", "echo $FAIRLOCK_NAME").is(0, "x\n", "");
 }
 
 #[test]
@@ -99,32 +84,6 @@ fn a_killed_commands_permit_comes_back() {
         assert!(next, "{kind}: not after {:?}", since.elapsed());
         assert!(!is_alive(process), "{kind}");
     }
-}
-
-#[test]
-fn a_killed_command_gives_back_its_own_permit_only() {
-    let host = Host::new();
-    let ours = semaphore(&host, "ours", 3);
-    let kept = ours.acquire_many(2).unwrap();
-    let (mut killed, process) = host.holds("--permits 3 --kill-after 500ms x", "pid", &host.until("never"));
-    assert_eq!(ours.inspect().unwrap().taken(), 3);
-    killed.0.kill().unwrap();
-    wait_until_dead(process);
-    eventually("its permit is back", || ours.inspect().unwrap().taken() == 2);
-    assert!(!kept.is_lost());
-    kept.unlock().unwrap();
-}
-
-/// A program is ended when its permit is taken, and the programs with other permits go on.
-#[test]
-fn a_program_whose_permit_is_taken_ends_alone() {
-    let host = Host::new();
-    let [mut first, mut second] = ["first", "second"]
-        .map(|name| host.holds(&format!("--permits 2 --label {name} x"), name, &host.until("end")).0);
-    host.says("unlock x first --yes").gave(0);
-    assert_eq!(first.status().code(), Some(123));
-    host.makes("end");
-    assert_eq!(second.status().code(), Some(0));
 }
 
 #[test]

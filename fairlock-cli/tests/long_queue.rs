@@ -1,4 +1,4 @@
-//! `show`, `ls` and `kick` with thousands of waiters.
+//! `show` with thousands of waiters, and `ls`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
@@ -6,7 +6,7 @@ mod support;
 use fairlock_tests::RedisServer;
 use serde_json::Value;
 
-use support::{fairlock, lock, says, text, words};
+use support::{fairlock, says, text, words};
 
 /// Places that last for an hour, of owners 1 to 2,500.
 const FILL: &str = "local now = tonumber(redis.call('TIME')[1]) * 1000 \
@@ -69,40 +69,4 @@ fn show_pages_through_a_long_queue_and_says_how_long_it_is() {
     assert!(said(&server, "ls").ends_with("not held, 2500 waiting\n"));
     let all: Value = serde_json::from_str(&said(&server, "ls --json")).unwrap();
     assert_eq!((all[0]["waiting"].as_u64(), all[0].get("queue")), (Some(2500), None));
-}
-
-#[test]
-fn kick_finds_its_waiter_anywhere_in_a_long_queue() {
-    let server = RedisServer::start();
-    // A server that has just started takes every waiter for alive, and would hand a free lock to the first one.
-    let _held = lock(&server, "x").try_lock().unwrap().guard().unwrap();
-    fill(&server);
-    let owner = |number: u64| format!("00000000-0000-4000-8000-000000000000:{number}");
-    for (who, number) in
-        [(owner(1), 1), (owner(777), 777), (owner(2500), 2500), ("worker:1234".to_owned(), 1234)]
-    {
-        let asked = says(&server.url(), &format!("kick x {who}"));
-        asked.with(&[&format!("the place of worker:{number}, number {number} in")]);
-    }
-    for number in [2500, 777] {
-        says(&server.url(), &format!("kick x {} --yes", owner(number))).gave(0);
-    }
-    let last: Vec<String> = server.query(&["ZRANGE", "fairlock_queue:{x}", "2497", "-1"]);
-    let member = |number: u64| format!("{}:{number:016x}", owner(number));
-    assert_eq!(last, [2499, 2500, 777].map(member));
-}
-
-/// No call reads all of it. Nobody has come to the queue for ten minutes, so it is not only the first who are absent.
-#[test]
-fn a_long_queue_of_absent_waiters_alone_is_none() {
-    let server = crowded();
-    let now: i64 = server.time_ms();
-    // The last ticket that had its turn, the last call, the queue's clock (it is two hours ahead, and so past all deadlines), the
-    // least time to live of a place, until when it rests.
-    let numbers = format!("0 {} {} 5000 0", now - 600_000, now + 7_200_000);
-    server.query::<()>(&["HSET", "fairlock_record:{x}", "queue", &numbers]);
-    assert_eq!(said(&server, "ls"), "");
-    let shown = said(&server, "show x --lines=1");
-    let end = "queue   empty, 2500 absent\n     1  worker:1, waiting for ";
-    assert!(shown.contains(end), "{shown}");
 }

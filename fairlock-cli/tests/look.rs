@@ -267,24 +267,6 @@ fn unlock_takes_the_lock_away_with_yes() {
 }
 
 #[test]
-fn kick_takes_a_place_away() {
-    let host = Host::new();
-    let ours = host.lock("x");
-    let guard = ours.lock().unwrap();
-    let request = host.lock("x").request().unwrap();
-    wait_for_queue(&ours, 1);
-    let owner = ours.inspect().unwrap().queue[0].owner.to_string();
-    host.says(&format!("kick x {owner}")).gave(125).with(&["number 1 in the queue of x"]);
-    let behind = host.lock("x").request().unwrap();
-    host.says(&format!("kick x {owner} --yes")).gave(0);
-    guard.unlock().unwrap();
-    // The next one is first now.
-    behind.wait().unwrap().unlock().unwrap();
-    drop(request);
-    host.says("kick x a:1 --yes").gave(1).with(&["a:1 has no place in the queue of x"]);
-}
-
-#[test]
 fn kick_finds_a_waiter_by_its_label_unless_several_have_it() {
     let host = Host::new();
     let ours = host.lock("x");

@@ -9,10 +9,7 @@ use fairlock::{Client, Lock, PostgresBackend};
 use fairlock_tests::{PostgresServer, RedisServer, WorkDir, assert_no_residue, eventually};
 use serde_json::Value;
 
-use support::{
-    FAIRLOCK, Running, SOON, fairlock, process_in, says, script, starts, wait_for_queue, wait_until_dead,
-    words,
-};
+use support::{FAIRLOCK, Running, SOON, fairlock, says, starts, wait_for_queue, words};
 
 const NOWHERE: &str = "redis://127.0.0.1:1";
 
@@ -144,21 +141,6 @@ fn programs_run_in_order_and_operators_see_and_change_it() {
         let said = starts(&url, &format!("{kind} y"), &format!("{FAIRLOCK} ls")).output();
         assert!(said.out.contains(words), "{said:?}");
     }
-}
-
-/// The hold of a killed command is given back when the command's program has ended. The minder knows one server, though two are
-/// set.
-#[test]
-fn a_killed_commands_hold_is_given_back() {
-    let (server, dir) = (PostgresServer::start(), WorkDir::new());
-    let pid = dir.file("pid");
-    let options = format!("--postgres {} --lease 1d --kill-after 500ms x", server.url());
-    let mut killed = starts(NOWHERE, &options, &script(&pid, "sleep 1000"));
-    let process = process_in(&pid);
-    killed.0.kill().unwrap();
-    let next = lock(&server, "x").try_lock_for(SOON).unwrap();
-    assert!(next.guard().is_some());
-    wait_until_dead(process);
 }
 
 const REDIS: &str = "redis://:canary@127.0.0.1:1";

@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getpgid};
 use yaml_rust2::{Yaml, YamlLoader};
 
-use support::{FAIRLOCK, Running, children_hear_signals, lock, process_in, text, wait_for_queue};
+use support::{FAIRLOCK, Running, children_hear_signals, lock, process_in, wait_for_queue};
 
 /// What the samples call their server.
 const ADDRESSES: [&str; 2] = ["redis://redis.internal:6379", "redis://redis:6379"];
@@ -141,55 +141,6 @@ fn the_systemd_service_runs_one_report() {
     let taken = unit(&service, "SuccessExitStatus").pop().unwrap().parse().unwrap();
     assert_one_report(&host, || host.start(&words, &environment), taken);
     assert_no_residue(&server, &[]);
-
-    // By systemd itself, where it is installed: it finds nothing but what is planted.
-    assert_eq!(faults_by_systemd(&host, &here), [""; 0]);
-    let planted = here.replace("ExecStart=", "Planted=1\nExecStart=");
-    if let [fault, ..] = &faults_by_systemd(&host, &planted)[..] {
-        assert!(fault.contains("'Planted'"), "{fault}");
-    } else {
-        assert!(Command::new("systemd-analyze").arg("--version").output().is_err(), "it is installed");
-    }
-}
-
-/// What it says of the service and its timer. It loads all that is to be started before them, and speaks of these units, too: among
-/// them is a broken one.
-fn faults_by_systemd(host: &Host, service: &str) -> Vec<String> {
-    let others = host.dir.file("others");
-    fs::create_dir_all(others.join("sysinit.target.wants")).unwrap();
-    let broken = "[Service]\nType=oneshot\nExecStart=/bin/true\nBroken=1\n";
-    for file in ["broken.service", "sysinit.target.wants/broken.service"] {
-        fs::write(others.join(file), broken).unwrap();
-    }
-    let files =
-        [("report.service", service), ("report.timer", &sample("report.timer"))].map(|(name, text)| {
-            let file = host.dir.file(name);
-            fs::write(&file, text).unwrap();
-            file
-        });
-    let mut verify = Command::new("systemd-analyze");
-    verify
-        .args(["verify", "--man=no"])
-        .args(files)
-        .env("SYSTEMD_UNIT_PATH", format!("{}:", others.display()));
-    match verify.output() {
-        Ok(said) => {
-            text(&said.stderr).lines().filter(|line| !is_of_another_unit(line)).map(str::to_owned).collect()
-        }
-        Err(error) => {
-            println!("the units were not verified: systemd-analyze: {error}");
-            Vec::new()
-        }
-    }
-}
-
-/// A line begins with the unit's name, or with its file and the number of a line.
-fn is_of_another_unit(line: &str) -> bool {
-    let unit = line.split(':').next().and_then(|subject| subject.rsplit('/').next()).unwrap_or_default();
-    let is_unit = |unit: &str| {
-        [".service", ".socket", ".target", ".timer", ".mount"].iter().any(|kind| unit.ends_with(kind))
-    };
-    is_unit(unit) && !["report.service", "report.timer"].contains(&unit)
 }
 
 fn yaml(name: &str) -> Yaml {

@@ -6,14 +6,12 @@ mod support;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Login, RedisBackend};
+use fairlock::{Client, Login, RedisBackend};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::tls::Certificates;
-use fairlock_tests::{Proxy, RedisServer, WorkDir, eventually};
+use fairlock_tests::{Proxy, RedisServer, WorkDir};
 
-use support::{
-    FAIRLOCK, Host, Running, SOON, Said, fairlock, process_in, says, script, send, wait_for_queue, words,
-};
+use support::{FAIRLOCK, Host, Running, Said, fairlock, says, wait_for_queue, words};
 
 /// A setting, a value that is refused, what is allowed, and a value that is read.
 const SETTINGS: [(&str, &str, &str, &str); 19] = [
@@ -152,23 +150,6 @@ fn an_option_goes_before_its_variable() {
 }
 
 #[test]
-fn lease_label_and_place_are_as_the_variables_say() {
-    let host = Host::new();
-    let terms = [("lease", "20"), ("label", "nightly"), ("place-ttl", "30s")];
-    let held = with(&host.url(), &format!("run x -- {FAIRLOCK} show x --json"), &terms).output().json();
-    assert!(held["holder"]["lease_left_ms"].as_u64().unwrap() <= 20_000, "{held}");
-    assert!(held["holder"]["label"].as_str().unwrap().starts_with("nightly ("), "{held}");
-    let ours = host.lock("x");
-    let guard = ours.lock().unwrap();
-    let mut waits = with(&host.url(), "run x -- true", &terms);
-    wait_for_queue(&ours, 1);
-    let place = ours.inspect().unwrap().queue[0].place_left.unwrap();
-    assert!(place > Duration::from_secs(10), "{place:?}");
-    guard.unlock().unwrap();
-    waits.output().gave(0);
-}
-
-#[test]
 fn variables_set_time_outs() {
     // It accepts connections, and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -227,39 +208,4 @@ fn a_password_file_is_read_again_and_its_faults_are_named() {
     host.server.query::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     guard.unlock().unwrap();
     waits.output().without(&["canary"]).gave(0);
-}
-
-/// A waiter in Redisson's queue lives as long as the variable says.
-#[test]
-fn a_variable_sets_the_life_of_a_redisson_waiter() {
-    let host = Host::new();
-    let backend = RedisBackend::builder(&host.url()).discipline(Discipline::Redisson).connect().unwrap();
-    let guard = Client::new(backend).unwrap().fair_lock("x").unwrap().lock().unwrap();
-    let mut waits = with(&host.url(), "run x -- true", &[("discipline", "redisson"), ("thread-wait", "2h")]);
-    let of_first = ["ZRANGE", "redisson_lock_timeout:{x}", "0", "0", "WITHSCORES"];
-    let ends = || host.server.query::<Vec<String>>(&of_first);
-    eventually("it is in the queue", || ends().len() == 2);
-    let left = ends()[1].parse::<f64>().unwrap() - host.server.time_ms() as f64;
-    assert!(left > 3_600_000.0, "{left}");
-    guard.unlock().unwrap();
-    waits.output().gave(0);
-}
-
-/// The process that gives the lock back connects as the command does: here it finds no other server.
-#[test]
-fn a_killed_command_gives_the_lock_back_by_the_same_settings() {
-    let host = Host::of(RedisServer::builder().requirepass("canary").start());
-    let pid = host.dir.file("pid");
-    let mut command = fairlock("redis://127.0.0.1:1", &["run", "x", "--redis", &host.url()]);
-    command.envs([
-        ("FAIRLOCK_DISCIPLINE", "redisson"),
-        ("FAIRLOCK_LEASE", "1d"),
-        ("FAIRLOCK_CONNECTIONS", "1"),
-    ]);
-    command.args(["--kill-after", "500ms", "--", "sh", "-c", &script(&pid, "exec sleep 1000")]);
-    let holder = Running::start(command);
-    process_in(&pid);
-    send("KILL", holder.0.id());
-    let guard = host.lock("x").try_lock_for(SOON).unwrap().guard();
-    guard.expect("it was given back").unlock().unwrap();
 }

@@ -206,9 +206,3 @@ fn behind_a_pooler_the_report_asks_for_the_servers_address() {
     assert_found(&findings, "pooler", "good", "there is another address for wake-ups (--listen-on)");
     assert_found(&findings, "wake-ups", "good", "a message was heard after ");
 }
-
-#[test]
-fn a_server_that_is_gone_is_no_report() {
-    let said = says("postgres://worker:canary@127.0.0.1:1/locks", "doctor").without(&["canary"]);
-    said.failed(122, &["127.0.0.1:1", " (--postgres, FAIRLOCK_POSTGRES)\n"]);
-}

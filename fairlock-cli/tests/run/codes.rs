@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fairlock_tests::RedisServer;
 
-use crate::support::{FAIRLOCK, Host, Running, fairlock, output, says, starts};
+use crate::support::{Host, Running, fairlock, output, says, starts};
 
 const NOWHERE: &str = "redis://127.0.0.1:1";
 
@@ -28,18 +28,6 @@ fn a_busy_lock_is_busy_although_a_look_at_it_is_refused() {
     let url = host.url().replace("redis://", "redis://bob:canary@");
     starts(&url, "x -n -E 75", "echo no").output().failed(75, &["x is not free: ", "the user lacks a right"]);
     guard.unlock().unwrap();
-}
-
-#[test]
-fn the_program_holds_the_lock_and_its_token_grows() {
-    let host = Host::new();
-    let inner = "test $(\"$0\" show x --json | grep -c \"\\\"token\\\":$FAIRLOCK_TOKEN\") = 1 && echo $FAIRLOCK_TOKEN";
-    let token = || {
-        let said = output(&host.url(), &["run", "x", "--", "sh", "-c", inner, FAIRLOCK]).gave(0);
-        said.out.trim().parse::<u64>().unwrap()
-    };
-    let first = token();
-    assert!(token() > first);
 }
 
 /// A program that can't be run gives 126 or 127 before any wait, and leaves nothing.
@@ -200,17 +188,6 @@ fn options_that_cannot_work_give_125_and_say_why() {
     says(NOWHERE, "run -5 -- echo no").failed(125, &["'-5'"]).without(&["tip"]);
     for time in ["-w -5", "--at-least -1", "--lease -2"] {
         says(NOWHERE, &format!("run x {time} -- echo no")).failed(125, &["such as 500ms, 30s, 1h30m"]);
-    }
-}
-
-#[test]
-fn an_unreadable_label_gives_125_and_leaves_nothing() {
-    let host = Host::new();
-    for (label, why) in [
-        (&*"l".repeat(300), "lll: it has to be at most 128 bytes"),
-        ("a\u{1b}[2J", "--label is a\\u{1b}[2J: it has to be"),
-    ] {
-        host.runs(&format!("x --label {label}"), "echo no").failed(125, &[why]);
     }
 }
 

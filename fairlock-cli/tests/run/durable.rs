@@ -1,15 +1,6 @@
 //! `--durable`: what a command says while no lock is granted.
 
-use fairlock_tests::{Sentinels, WorkDir, eventually};
-
-use crate::support::{Host, Said, lock, process_in, says, script, starts, wait_for_queue};
-
-/// Waits until the sentinels have been up for as long as the trust asks.
-fn until_they_count(servers: &Sentinels, durable: &str) {
-    eventually("the sentinels count", || {
-        says(&servers.url(), &format!("doctor {durable}")).status.code() == Some(0)
-    });
-}
+use crate::support::{Host, Said};
 
 /// The first durable command says that clients that are not durable are refused from now on. What begins the life of a server is
 /// told before, by each command; and never again.
@@ -52,31 +43,4 @@ fn a_grace_is_told_at_a_time_out_and_once_in_a_wait() {
     let said = host.says("run x --durable=trust=3s -- true").gave(125);
     let grace = "has a grace of 2522 ms, and this client one of 3532 ms";
     assert_once(&said, &[grace, "the same `--durable`", "fairlock_life"]);
-}
-
-#[test]
-fn a_missing_quorum_is_named() {
-    let servers = Sentinels::builder().steady().start();
-    let durable = "--durable=trust=2s";
-    let run = format!("run x {durable} -- true");
-    until_they_count(&servers, durable);
-    servers.sentinels[1].kill();
-    servers.sentinels[2].kill();
-    assert_once(&says(&servers.url(), &run).gave(122), &["no majority: 1 of 3 sentinels named it"]);
-}
-
-/// Nobody says which server is in charge, and so whether another owner has the lock.
-#[test]
-fn a_quorum_that_is_lost_during_the_wait_gives_122() {
-    let (servers, dir) = (Sentinels::builder().steady().start(), WorkDir::new());
-    let (durable, pid) = ("--durable=trust=2s", dir.file("pid"));
-    until_they_count(&servers, durable);
-    let _holder = starts(&servers.url(), &format!("x {durable}"), &script(&pid, "sleep 1000"));
-    process_in(&pid);
-    let mut waits = starts(&servers.url(), &format!("x {durable} --wait 4s"), "echo no");
-    wait_for_queue(&lock(&servers.servers[0], "x"), 1);
-    servers.sentinels[1].kill();
-    servers.sentinels[2].kill();
-    let said = waits.output().failed(122, &[]);
-    assert_once(&said, &["x was not acquired within 4.0s: the store is unavailable", "no majority: 1 of 3"]);
 }

@@ -4,7 +4,7 @@ use std::fs::read_to_string;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use fairlock_tests::{eventually, look_until};
+use fairlock_tests::eventually;
 
 use crate::support::{FAIRLOCK, Host, Running, SOON, process_in, script, send, text, wait_for_queue};
 
@@ -44,11 +44,6 @@ pub(super) fn children_of(process: u32) -> Vec<u32> {
     children.split_whitespace().map(|child| child.parse().unwrap()).collect()
 }
 
-fn is_zombie(process: &u32) -> bool {
-    let stat = read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
-}
-
 /// A signal ends fairlock, as the first process, with the signal's code, while fairlock waits and while its program runs.
 #[test]
 fn a_signal_ends_a_wait_and_a_run_with_its_code() {
@@ -69,19 +64,6 @@ fn a_signal_ends_a_wait_and_a_run_with_its_code() {
     }
 }
 
-#[test]
-fn other_commands_end_by_a_signal_as_well() {
-    let host = Host::new();
-    let Some(mut command) = first_process() else { return };
-    command.args([FAIRLOCK, "show", "x", "--watch"]).env("FAIRLOCK_REDIS", host.url());
-    let mut watch = Running::start(command);
-    let first = look_until(SOON, || children_of(watch.0.id()).first().copied()).expect("it runs");
-    let is_connected = || host.server.query::<String>(&["CLIENT", "LIST"]).lines().count() > 1;
-    eventually("it looks at the lock", is_connected);
-    send("TERM", first);
-    watch.output().gave(143);
-}
-
 /// Orphans of the program are collected, and the program's own end is told from theirs.
 #[test]
 fn orphans_are_collected_and_not_taken_for_the_program() {
@@ -95,26 +77,6 @@ fn orphans_are_collected_and_not_taken_for_the_program() {
         echo $(grep -ls '^State:.Z' /proc/[0-9]*/status | wc -l) zombies";
     let Some(mut holder) = starts(&host, &["x"], program) else { return };
     holder.output().is(7, "", "");
-}
-
-#[test]
-fn orphans_are_collected_while_it_waits() {
-    let host = Host::new();
-    let ours = host.lock("x");
-    let guard = ours.lock().unwrap();
-    let Some(mut command) = first_process() else { return };
-    let orphans = format!("for i in 1 2 3 4 5; do ({} &); done; exec \"$@\"", host.until("go"));
-    command.args(["sh", "-c", &orphans, "sh", FAIRLOCK, "run", "x", "--", "sh", "-c", "exit 7"]);
-    command.env("FAIRLOCK_REDIS", host.url());
-    let mut waiter = Running::start(command);
-    wait_for_queue(&ours, 1);
-    let first = children_of(waiter.0.id())[0];
-    assert_eq!(children_of(first).len(), 6, "five orphans, and the minder");
-    host.makes("go");
-    eventually("the orphans are gone", || children_of(first).len() == 1);
-    assert!(!children_of(first).iter().any(is_zombie));
-    guard.unlock().unwrap();
-    waiter.output().is(7, "", "");
 }
 
 /// A minder that is killed between the look at it and the collection of an orphan is collected as well: another process may have its id.

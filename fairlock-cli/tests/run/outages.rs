@@ -2,7 +2,6 @@
 //! the lock.
 
 use std::fs::File;
-use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -54,19 +53,6 @@ fn a_server_that_goes_on_refusing_ends_the_wait() {
     full.server.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
 }
 
-/// A server that is dead or silent from the start gives 122 in time.
-#[test]
-fn a_server_dead_or_silent_from_the_start_gives_122() {
-    each_way_to_go(|server, go| {
-        let url = server.url();
-        go(&server);
-        for options in ["x --outage-limit 500ms", "x --wait 0", "x --wait 500ms"] {
-            let said = within(IN_TIME, || starts(&url, options, "echo no").output());
-            said.failed(122, &["the store is unavailable"]);
-        }
-    });
-}
-
 /// A command whose first attempt to connect has failed.
 fn not_connected(dir: &WorkDir, url: &str, options: &str) -> Running {
     let log = dir.file("log");
@@ -103,31 +89,6 @@ fn a_server_that_is_away_or_full_at_the_start_is_waited_for() {
     let wrong =
         within(IN_TIME, || starts(&server.url_as("", "wrong-canary"), "x --wait 1m", "true").output());
     wrong.failed(125, &["password"]);
-}
-
-#[test]
-fn a_signal_ends_the_wait_for_a_server_at_once() {
-    let (server, dir) = (RedisServer::start(), WorkDir::new());
-    server.kill();
-    for (signal, number) in [("TERM", 15), ("INT", 2)] {
-        let mut waits = not_connected(&dir, &server.url(), "x --wait 1h");
-        waits.signal(signal);
-        assert_eq!(within(IN_TIME, || waits.status()).signal(), Some(number));
-    }
-}
-
-#[test]
-fn a_server_that_loads_its_data_gives_122() {
-    let server = RedisServer::builder().arg("appendonly", "yes").arg("key-load-delay", "250").start();
-    server.query::<()>(&["EVAL", "for i = 1, 6000 do redis.call('SET', 'filler' .. i, i) end", "0"]);
-    std::thread::scope(|scope| {
-        let restart = scope.spawn(|| server.restart());
-        eventually("it is loading", || {
-            let said = starts(&server.url(), "x --wait 100ms", "true").output();
-            said.status.code() == Some(122) && said.err.contains("still loading its data (LOADING")
-        });
-        restart.join().unwrap();
-    });
 }
 
 #[test]

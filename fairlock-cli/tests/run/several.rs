@@ -1,10 +1,8 @@
 //! Several locks at once: all or none, in an order that all commands have.
 
-use std::time::{Duration, Instant};
-
 use fairlock_tests::eventually;
 
-use crate::support::{FAIRLOCK, Host, Running, SOON, fairlock, is_alive, process_in, script, wait_for_queue};
+use crate::support::{FAIRLOCK, Host, Running, SOON, fairlock, wait_for_queue};
 
 #[test]
 fn the_program_holds_all_and_knows_the_token_of_each() {
@@ -46,20 +44,6 @@ fn commands_and_programs_that_name_them_in_any_order_take_turns() {
     }
 }
 
-#[test]
-fn if_one_is_busy_none_is_kept() {
-    let host = Host::new();
-    let guard = host.lock("b").lock().unwrap();
-    for (options, message) in [
-        ("-w 0.3", "fairlock: b was not acquired within 300ms: held by "),
-        ("-n", "fairlock: b is not free: held by "),
-    ] {
-        host.runs(&format!("{options} a b"), "echo no").failed(124, &[message]);
-        assert!(!host.lock("a").is_locked().unwrap());
-    }
-    guard.unlock().unwrap();
-}
-
 /// Starts a command that has `a` and waits for `b`.
 pub(crate) fn between(host: &Host, options: &str) -> Running {
     let command = host.starts(&format!("{options} b a"), "echo no");
@@ -84,59 +68,4 @@ fn a_command_that_ends_in_a_queue_gives_back_its_locks() {
     guard.unlock().unwrap();
     host.lock("b").lock().unwrap().unlock().unwrap(); // its place is passed over
     host.server.query::<()>(&["FLUSHALL"]);
-}
-
-/// A lock that is taken while its command waits for the next lock ends the wait.
-#[test]
-fn a_lock_taken_during_the_wait_for_the_next_ends_the_wait() {
-    let host = Host::new();
-    let (ours, guard) = (host.lock("b"), host.lock("b").lock().unwrap());
-    let mut waits = between(&host, "");
-    assert!(host.lock("a").force_unlock().unwrap());
-    let said = waits.output().failed(123, &["; the program was not started\n"]);
-    assert!(said.err.starts_with("fairlock: lock `a` was lost by "), "{}", said.err);
-    assert!(ours.inspect().unwrap().queue.is_empty());
-    guard.unlock().unwrap();
-}
-
-/// When one of the locks is taken, the program is ended and all locks are given back.
-#[test]
-fn when_one_lock_is_taken_all_are_given_back() {
-    let host = Host::new();
-    for taken in ["a", "b"] {
-        let (mut holder, process) = host.holds("a b --kill-after 1s", taken, "exec sleep 1000");
-        assert!(host.lock(taken).force_unlock().unwrap());
-        holder.output().gave(123).with(&[&format!("lock `{taken}` was lost by ")]);
-        assert!(!is_alive(process));
-        assert!(!host.lock("a").is_locked().unwrap() && !host.lock("b").is_locked().unwrap());
-    }
-}
-
-#[test]
-fn all_stay_taken_after_the_program() {
-    let host = Host::new();
-    host.runs("a b --at-least 10m", "exit 3").is(3, "", "");
-    for name in ["a", "b"] {
-        let left = host.lock(name).inspect().unwrap().holder().unwrap().lease_left.unwrap();
-        assert!(left > Duration::from_secs(500), "{name}: {left:?}");
-        assert!(host.lock(name).force_unlock().unwrap());
-    }
-}
-
-/// The server would keep them for a day.
-#[test]
-fn a_killed_command_gives_all_back_when_its_program_has_ended() {
-    let host = Host::new();
-    let pid = host.dir.file("pid");
-    // The trap stands before the pid file: TERM comes as soon as that exists.
-    let program = format!("trap '' TERM; {}", script(&pid, "sleep 1000"));
-    let mut holder = host.starts("c a b --lease 1d --kill-after 500ms", &program);
-    let process = process_in(&pid);
-    let killed = Instant::now();
-    holder.0.kill().unwrap();
-    let all = host.client("").try_lock_all_for(&["a", "b", "c"], SOON).unwrap();
-    let guard = all.guard().expect("they come back");
-    assert!(!is_alive(process));
-    assert!(killed.elapsed() >= Duration::from_millis(400), "{:?}: it had its grace", killed.elapsed());
-    guard.unlock().unwrap();
 }

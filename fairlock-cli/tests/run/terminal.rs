@@ -114,46 +114,6 @@ fn who_waits_for_a_server_at_a_terminal_sees_why() {
     typed.wait_for("; tried for 1.5s");
 }
 
-/// The progress line is cut between words, and never longer than the terminal is wide.
-#[test]
-fn the_progress_line_fits_the_terminal_in_whole_words() {
-    let host = Host::new();
-    let guard = host.client("nightly report").fair_lock("orders").unwrap().lock().unwrap();
-    for (columns, end) in [(120, "; held by nightly report ("), (45, "; held by nightly …"), (30, "0s; …")]
-    {
-        let typed = Typed::begin(columns, &host.url(), FAIRLOCK, &arguments(&["orders", "--plain"], "true"));
-        typed.wait_for(end);
-        let shown = typed.shown();
-        for line in shown.split("\r\u{1b}[K").filter(|line| !line.is_empty()) {
-            assert!(line.starts_with("orders: waiting for ") && line.contains(end), "{line}");
-            assert!(line.chars().count() < usize::from(columns), "{line}");
-        }
-    }
-    guard.unlock().unwrap();
-}
-
-#[test]
-fn show_fits_a_terminal_of_80_columns() {
-    let host = Host::new();
-    let ours = host.lock("x");
-    let guard = ours.lock().unwrap();
-    let label = "orders-worker-7f9c5d8b6-x2x4z of the nightly report, of its end and its beginning";
-    let request = host.client(label).fair_lock("x").unwrap().request().unwrap();
-    wait_for_queue(&ours, 1);
-    let mut typed = Typed::begin(80, &host.url(), FAIRLOCK, &["show", "x"]);
-    assert_eq!(typed.status().code(), Some(0));
-    typed.wait_for("queue   1 waiting");
-    typed.wait_for(&format!(":{}), waiting for ", std::process::id()));
-    let shown = typed.shown();
-    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
-    assert!(
-        !shown.contains(guard.owner().as_str()) && shown.contains("     1  orders-worker-7f9c5d8b6-"),
-        "{shown}"
-    );
-    drop(request);
-    guard.unlock().unwrap();
-}
-
 #[test]
 fn a_waiter_without_a_terminal_or_with_quiet_is_silent() {
     let host = Host::new();
@@ -181,20 +141,6 @@ fn the_keyboards_interrupt_ends_a_wait_and_leaves_no_place() {
     assert_eq!(typed.status().code(), None, "it ends by the signal");
     assert_eq!(ours.inspect().unwrap().queue.len(), 0);
     guard.unlock().unwrap();
-}
-
-#[test]
-fn a_program_that_reads_the_keyboard_gets_it() {
-    let host = Host::new();
-    let mut typed = Typed::start(
-        &host.url(),
-        &arguments(&["x"], "read word; echo \"<$word>\"; read word; echo \"<$word>\""),
-    );
-    typed.type_in("one\n");
-    typed.wait_for("<one>");
-    typed.type_in("two\n");
-    typed.wait_for("<two>");
-    assert_eq!(typed.status().code(), Some(0));
 }
 
 /// The keyboard's interrupt ends the program, whether or not the program has the keyboard.
@@ -249,35 +195,6 @@ fn a_program_stopped_at_the_keyboard_goes_on_in_front() {
     assert_eq!(tcgetpgrp(&*shell.pty), group_of(parent_of(process)), "it has not asked for the keyboard");
     std::fs::write(go, "").unwrap();
     shell.ends_with("code:7");
-}
-
-/// Not by the keyboard: fairlock neither stops as well nor continues the program.
-#[test]
-fn a_program_stopped_by_hand_is_continued_by_hand() {
-    let host = Host::new();
-    let pid = host.dir.file("pid");
-    let mut typed = Typed::start(&host.url(), &arguments(&["x"], &script(&pid, &host.until("go"))));
-    let process = process_in(&pid);
-    send("STOP", process);
-    eventually("the program has stopped", || is_stopped(process));
-    std::thread::sleep(std::time::Duration::from_millis(200));
-    assert!(is_stopped(process) && !is_stopped(typed.child.id()));
-    send("CONT", process);
-    host.makes("go");
-    assert_eq!(typed.status().code(), Some(0));
-}
-
-#[test]
-fn a_script_has_the_keyboard_after_the_program() {
-    let host = Host::new();
-    let reads = |what: &str| format!("read word; echo {what}:$word");
-    let script = format!("{FAIRLOCK} run x -- sh -c '{}'; {}", reads("first"), reads("then"));
-    let mut typed = Typed::begin(200, &host.url(), "sh", &["-c", &script]);
-    typed.type_in("one\n");
-    typed.wait_for("first:one");
-    typed.type_in("two\n");
-    typed.wait_for("then:two");
-    assert_eq!(typed.status().code(), Some(0));
 }
 
 /// A program that had the keyboard has the keyboard again after it was stopped.
