@@ -102,28 +102,6 @@ fn answers(
     })
 }
 
-#[test]
-fn each_of_many_threads_gets_its_own_answers() {
-    let server = TestServer::start();
-    for count in [1, 2, 4] {
-        let pool = Pool::new(server.address(), &Settings::new(TIMEOUTS, count));
-        std::thread::scope(|scope| {
-            for thread in 0..16 {
-                let pool = &pool;
-                scope.spawn(move || {
-                    for call in 0..500 {
-                        let word = format!("{thread}-{call}");
-                        assert_eq!(pool.call(echo(&word)), bulk(&word));
-                    }
-                });
-            }
-        });
-        let state = pool.state.lock();
-        assert_eq!((state.idle.len(), state.waiting.len()), (count, 0));
-        assert_eq!(state.connected, state.idle.iter().filter(|connection| connection.is_connected()).count());
-    }
-}
-
 /// Many commands are answered in order, and a refusal is only for its own command.
 #[test]
 fn many_commands_are_answered_in_order() {
@@ -153,21 +131,6 @@ fn many_commands_are_answered_in_order() {
     });
     assert!(pool.call_many::<Vec<u8>>(&[]).is_empty());
     assert!(pool.check().is_ok());
-}
-
-#[test]
-fn replies_that_come_in_slowly_have_one_deadline_together() {
-    let server = FakeServer::start(|_, words| {
-        if words[0] == "ECHO" {
-            std::thread::sleep(SECOND / 10);
-        }
-        polite(words)
-    });
-    let pool = Pool::new(server.address(), &Settings::new(short(), 1));
-    let asked = Instant::now();
-    let answers = pool.call_many(&vec![echo("x"); 20]);
-    assert!(asked.elapsed() < SECOND, "{:?}", asked.elapsed());
-    assert!(answers[0].is_ok() && matches!(answers[19], Err(Failure::Broken(_))), "{answers:?}");
 }
 
 /// A caller that finds no connection leaves on time, and leaves nothing behind.

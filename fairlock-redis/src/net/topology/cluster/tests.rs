@@ -55,17 +55,6 @@ fn text(answer: &str) -> Result<Value, Failure> {
     Ok(Value::SimpleString(answer.to_owned()))
 }
 
-#[test]
-fn moved_is_followed_and_remembered() {
-    let right = owner(|_, _| say("+right"));
-    let to = right.port();
-    let wrong = owner(move |_, _| say(&format!("-MOVED 7629 127.0.0.1:{to}")));
-    let cluster = cluster(&[&wrong]);
-    (0..3).for_each(|_| assert_eq!(get(&cluster), text("right")));
-    // Once; and perhaps once more, after the map was refreshed from the nodes, one of which is wrong.
-    assert!(wrong.asked("GET").len() <= 2);
-}
-
 /// Two nodes; the second keeps all slots but two.
 fn two_nodes() -> ([FakeServer; 2], Arc<Cluster>) {
     let second = FakeServer::start(|_, words| polite(words));
@@ -178,25 +167,6 @@ fn nodes_that_redirect_in_circles_are_left() {
     assert!(asked[0] + asked[1] <= 2 * MOST_HOPS as usize + 2, "{asked:?}");
 }
 
-/// ASK is followed with ASKING on the same connection, and not remembered.
-#[test]
-fn ask_is_followed_with_asking_and_not_remembered() {
-    let asking = Mutex::new(None);
-    let new = owner(move |number, words| {
-        let mut asking = asking.lock();
-        if words[0] == "ASKING" {
-            *asking = Some(number);
-            return say("+OK");
-        }
-        if asking.take() == Some(number) { say("+new") } else { say("-MOVED 7629 127.0.0.1:1") }
-    });
-    let to = new.port();
-    let old = owner(move |_, _| say(&format!("-ASK 7629 127.0.0.1:{to}")));
-    let cluster = cluster(&[&old]);
-    (0..3).for_each(|_| assert_eq!(get(&cluster), text("new")));
-    assert_eq!(old.asked("GET").len(), 3);
-}
-
 #[test]
 fn migrating_keys_are_waited_for_but_not_for_long() {
     let again = "-TRYAGAIN Multiple keys request during rehashing of slot";
@@ -215,20 +185,6 @@ fn a_request_that_may_have_been_executed_is_not_repeated() {
     let node = owner(|_, _| Act::HangUp);
     assert!(matches!(get(&cluster(&[&node])), Err(Failure::Broken(_))));
     assert_eq!(node.asked("GET").len(), 1);
-}
-
-#[test]
-fn a_dead_node_is_left_when_the_others_name_another_one() {
-    let (new, dead) = (owner(|_, _| say("+new")), FakeServer::start(|_, _| Act::HangUp));
-    let (dead, heir, turn) = (dead.port(), new.port(), AtomicUsize::new(0));
-    // Its first answer still names the dead node.
-    let names = move || if turn.fetch_add(1, Ordering::SeqCst) == 0 { dead } else { heir };
-    let cluster = cluster(&[&node(names, |_, _| Act::HangUp)]);
-    // It was asked just now, and is not asked again at once, so the first call may fail.
-    let end = Instant::now() + 10 * TIMEOUTS.response;
-    let answers = std::iter::repeat_with(|| get(&cluster));
-    let answer = answers.into_iter().find(|answer| answer.is_ok() || Instant::now() > end);
-    assert_eq!(answer, Some(text("new")));
 }
 
 /// Garbage, and servers without cluster mode, are refused at connect.

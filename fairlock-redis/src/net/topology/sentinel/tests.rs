@@ -80,28 +80,6 @@ fn server_of(pool: &Pool) -> String {
     pool.address().to_string()
 }
 
-/// The newest epoch counts, and no sentinel leads back to an older epoch.
-#[test]
-fn the_newest_epoch_counts_and_older_ones_do_not_return() {
-    let (old, new) = (server("master"), server("master"));
-    let turn = Arc::new(AtomicUsize::new(0));
-    let behind = sentinel(vec![(port(&old), 1)], &turn);
-    // From the second turn on this sentinel knows of the fail-over.
-    let knows = sentinel(vec![(port(&old), 1), (port(&new), 2)], &turn);
-    let found = connect(&[&behind, &knows]).expect("a master");
-    assert_eq!(server_of(&found.master().expect("known")), old.address().to_string());
-
-    turn.store(1, Ordering::SeqCst);
-    found.doubt(&found.master().expect("known"));
-    assert_eq!(server_of(&found.master().expect("found")), new.address().to_string());
-
-    // Now only the sentinel that was cut off answers.
-    let left = unlinked(vec![behind.address(), knows.address()], None);
-    left.state.lock().epoch = 2;
-    let Err(Failure::NotSent(cause)) = left.named_by(&[behind.address()]) else { panic!("believed") };
-    assert!(cause.contains("outdated"), "{cause}");
-}
-
 /// A master knows all listeners ten seconds after it was found or has restarted. After a fail-over clients move one by one; and a
 /// master may be back from a restart before its sentinels notice.
 #[test]
@@ -223,32 +201,6 @@ const LEAST_UPTIME: Duration = Duration::from_secs(10);
 const AGE: Duration = Duration::from_millis(600);
 
 #[test]
-fn what_a_majority_said_counts_for_its_time_only() {
-    let (master, turn) = (server("master"), Arc::new(AtomicUsize::new(0)));
-    let steady = sentinel(vec![(port(&master), 4)], &turn);
-    let [second, third] = [(); 2].map(|()| sentinel(vec![(port(&master), 4), ("0".to_owned(), 0)], &turn));
-    let found = connect_with(&[&steady, &second, &third], Some(AGE)).expect("a master");
-    assert_eq!(found.find().expect("a majority").epoch, 4);
-    turn.store(1, Ordering::SeqCst);
-    let left = Instant::now();
-    loop {
-        let asked = left.elapsed();
-        match found.find() {
-            Ok(_) => assert!(asked <= AGE, "{asked:?} after the last majority"),
-            Err(failure) if failure.to_string().contains("no majority: 1 of 3 sentinels named it") => break,
-            // Those that hang up decide the vote, and the steady one, which tells why, may be heard too late.
-            Err(failure) => assert!(asked < 30 * AGE, "{failure}"),
-        }
-    }
-    turn.store(0, Ordering::SeqCst);
-    let back = Instant::now();
-    // A failed search is repeated after a pause only.
-    while found.find().is_err() {
-        assert!(back.elapsed() < 30 * AGE, "it is not asked again");
-    }
-}
-
-#[test]
 fn what_a_majority_said_may_end_during_a_search() {
     let (master, turn) = (server("master"), Arc::new(AtomicUsize::new(0)));
     let only = sentinel(vec![(port(&master), 4), (String::new(), 0)], &turn);
@@ -279,24 +231,6 @@ fn a_vote_that_took_its_time_proves_nothing() {
     let late = found.find().map(drop).expect_err("no proof");
     assert!(asked.elapsed() < found.bound(), "{:?}", asked.elapsed());
     assert!(matches!(&late, Failure::NotSent(why) if why.contains("longer to vote")), "{late}");
-}
-
-/// `SENTINEL RESET` makes it forget the others, until it hears of them again.
-#[test]
-fn a_sentinel_that_forgets_the_others_makes_no_smaller_majority() {
-    let others = Arc::new(AtomicUsize::new(4));
-    let [one, other] = [(); 2].map(|()| {
-        let others = Arc::clone(&others);
-        let known = move || others.load(Ordering::SeqCst).to_string();
-        telling(move |_| ("7".to_owned(), ["num-other-sentinels".to_owned(), known()]))
-    });
-    let terms = MajorityTerms { proof_age: AGE, least_uptime: LEAST_UPTIME };
-    let sentinels = [one.address(), other.address()];
-    let found = unlinked(sentinels.to_vec(), Some(terms));
-    let said = || found.named_by(&sentinels).map(drop).expect_err("two of five").to_string();
-    assert!(said().contains("no majority: 2 of 5 sentinels named it"), "{}", said());
-    others.store(1, Ordering::SeqCst);
-    assert!(said().contains("no majority: 2 of 5 sentinels named it"), "{}", said());
 }
 
 #[test]
@@ -358,30 +292,6 @@ fn the_announced_address_of_a_master_is_mapped() {
     assert!(master.connections() > 0);
 }
 
-/// What an operator sees of each configured sentinel.
-#[test]
-fn a_survey_has_an_answer_of_each_sentinel() {
-    let tells = FakeServer::start(|_, words| match words.get(1).map(String::as_str) {
-        Some("server") => Act::Say(up_for(60)),
-        Some("get-master-addr-by-name") => Act::Say(format!("*2\r\n{}{}", bulk("10.0.0.9"), bulk("7"))),
-        Some("master") => Act::Say(format!("*2\r\n{}{}", bulk("num-other-sentinels"), bulk("1"))),
-        Some("myid") => Act::Say(bulk("a")),
-        Some("sentinels") => {
-            let other = ["runid", "b", "ip", "10.0.0.2", "port", "26379"].map(bulk).concat();
-            Act::Say(format!("*1\r\n*6\r\n{other}"))
-        }
-        _ => polite(words),
-    });
-    let down = FakeServer::start(|_, _| Act::HangUp);
-    let found = unlinked(vec![tells.address(), down.address()], None);
-    let [one, other] = &found.survey()[..] else { panic!("not two") };
-    assert!(one.sentinel.is_same_server(&tells.address()) && other.said.is_err());
-    let said = one.said.as_ref().expect("an answer");
-    assert_eq!(said.others, Ok(vec![("b".to_owned(), "10.0.0.2:26379".to_owned())]));
-    assert_eq!((said.known(), said.uptime()), (2, Ok(Duration::from_secs(60))));
-    assert_eq!((found.commands(), found.era()), (&[&["ROLE"][..]][..], 0));
-}
-
 #[test]
 fn an_unknown_master_is_refused_with_the_names_of_the_known() {
     let unknowing = FakeServer::start(|_, words| match words.get(1).map(String::as_str) {
@@ -394,25 +304,6 @@ fn an_unknown_master_is_refused_with_the_names_of_the_known() {
     });
     let error = connect(&[&unknowing]).err().expect("no such master");
     assert!(error.message().contains("they know `one`, `two`"), "{error}");
-}
-
-/// An announcement of another master counts at once, and that of a master with a longer name does not.
-#[test]
-fn an_announced_master_is_looked_for_at_once() {
-    let (old, new) = (server("master"), server("master"));
-    let turn = Arc::new(AtomicUsize::new(0));
-    let names = sentinel(vec![(port(&old), 1), (port(&new), 2)], &turn);
-    let found = unlinked(vec![names.address()], None);
-    let elsewhere = format!("master m by the sentinels {}", names.address());
-    assert_eq!((found.to_string(), found.bound()), (elsewhere, 4 * TIMEOUTS.response));
-    found.find().expect("a master");
-    assert_eq!(found.to_string(), format!("{} (master m)", old.address()));
-    turn.store(1, Ordering::SeqCst);
-    let hears = |payload: &[u8]| found.on_event(&Event::Message { channel: SWITCHED.as_bytes(), payload });
-    hears(b"mm 127.0.0.1 1 127.0.0.1 2");
-    assert!(found.serves(&old.address()) && !found.serves(&new.address()));
-    hears(b"m 127.0.0.1 1 127.0.0.1 2");
-    assert!(found.serves(&new.address()) && !found.serves(&old.address()));
 }
 
 /// The same master under the same epoch keeps its pool, with its connections, and the time when it was found.

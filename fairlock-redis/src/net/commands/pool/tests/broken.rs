@@ -146,37 +146,6 @@ fn when_no_connection_can_be_made_waiting_calls_fail() {
     assert!(answers[1..].iter().all(|answer| matches!(answer, Err(Failure::NotSent(_)))), "{answers:?}");
 }
 
-/// As after a fail-over of a firewall: the old connections are silent, and new ones work.
-#[test]
-fn one_time_out_closes_all_connections_that_were_quiet_since() {
-    let silent_before = Arc::new(AtomicUsize::new(0));
-    let first_well = Arc::clone(&silent_before);
-    let server = FakeServer::start(move |connection, words| {
-        if words[0] == "ECHO" && words[1] == "slow" {
-            std::thread::sleep(SECOND / 10);
-        }
-        if connection < first_well.load(Ordering::SeqCst) { Act::Nothing } else { polite(words) }
-    });
-    let pool = Pool::new(server.address(), &Settings::new(short(), 8));
-    for pause in [Duration::ZERO, SECOND + SECOND / 10] {
-        // As many calls at a time as there are connections.
-        let opened = || pool.state.lock().connected == 8;
-        until(|| {
-            std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(|| pool.call(echo("slow"))))));
-            opened()
-        });
-        silent_before.store(server.connections(), Ordering::SeqCst);
-        std::thread::sleep(pause); // after a second a ping comes first
-        let asked = Instant::now();
-        assert!(pool.call(echo("x")).is_err(), "no answer in time");
-        assert_eq!(pool.state.lock().connected, 0, "none is believed");
-        for _ in 0..20 {
-            assert_eq!(pool.call(echo("y")), bulk("y"));
-        }
-        assert!(asked.elapsed() < 2 * short().response, "{:?}", asked.elapsed());
-    }
-}
-
 /// A connection that was answered meanwhile outlives the time-out of another connection.
 #[test]
 fn an_answered_connection_outlives_anothers_time_out() {

@@ -1,6 +1,6 @@
 //! Logins that change: those of new connections, of open ones, and those that are refused.
 
-use fairlock_core::backend::{BackendErrorKind, Login, Logins};
+use fairlock_core::backend::{Login, Logins};
 
 use super::*;
 
@@ -91,77 +91,6 @@ fn a_login_of_an_open_connection_counts_as_accepted() {
     pool.address.set_logins(&others);
     until(|| pool.call(echo("x")) == bulk("x") && logins(&server).len() > 1);
     assert!(others.refused(), "none was accepted");
-}
-
-#[test]
-fn a_function_that_fails_panics_or_is_late_is_an_outage() {
-    let server = FakeServer::start(|_, words| polite(words));
-    let (mut pool, _) = pool(&server, |call| match call {
-        0 => Err("the vault is sealed".to_owned()),
-        1 => panic!("planned"),
-        2 => {
-            std::thread::sleep(SECOND + SECOND / 4);
-            Ok(token(2))
-        }
-        _ => panic!("the late answer was not used"),
-    });
-    // A panic takes its time on a busy machine: it prints a backtrace.
-    for (cause, timeouts) in [
-        ("the vault is sealed", PATIENT),
-        ("the function of `login` panicked", PATIENT),
-        ("none within 1s (connect_timeout)", short()),
-    ] {
-        pool.settings.timeouts = timeouts;
-        pool.state.lock().outage = None;
-        let error = pool.call(echo("x")).expect_err("no login").explain(pool.address(), "asking");
-        assert_eq!((error.kind(), error.is_unsent()), (BackendErrorKind::Unavailable, true));
-        assert!(error.message().contains("no login: ") && error.message().contains(cause), "{error}");
-    }
-    until(|| pool.call(echo("x")) == bulk("x"));
-    assert_eq!(logins(&server), ["ann canary-2"]);
-}
-
-/// The password changes at the server and in the function, one after the other. Before any was accepted, a refused one is a mistake.
-#[test]
-fn a_refused_login_is_an_outage_while_it_changes() {
-    let right = Arc::new(AtomicUsize::new(7));
-    let at_server = Arc::clone(&right);
-    let server = FakeServer::start(move |_, words| match words {
-        [auth, _, password] if auth == "AUTH" => {
-            if *password == format!("canary-{}", at_server.load(Ordering::SeqCst)) {
-                return Act::Say("+OK\r\n".to_owned());
-            }
-            Act::Say(format!("-WRONGPASS invalid username-password pair {password}\r\n"))
-        }
-        [ping] if ping == "PING" => polite(words),
-        words => polite(words),
-    });
-    let given = Arc::new(AtomicUsize::new(0));
-    let of_function = Arc::clone(&given);
-    let (pool, _) = pool(&server, move |_| Ok(token(of_function.load(Ordering::SeqCst))));
-    let refused = || {
-        // As if the server had cut off the connection, and the pause were over.
-        let mut state = pool.state.lock();
-        drop(state.take_idle(|_| true));
-        state.outage = None;
-        drop(state);
-        let error = pool.call(echo("x")).expect_err("refused").explain(pool.address(), "asking");
-        assert!(error.message().contains("wrong user or password (WRONGPASS"), "{error}");
-        assert!(error.message().contains(", user `ann`)") && !error.message().contains("canary"), "{error}");
-        error
-    };
-    assert_eq!(refused().kind(), BackendErrorKind::Denied);
-    pool.state.lock().outage = None;
-    given.store(7, Ordering::SeqCst);
-    assert_eq!(pool.call(echo("x")), bulk("x"));
-    right.store(8, Ordering::SeqCst);
-    assert_eq!(pool.call(echo("x")), bulk("x"), "an open connection stays logged in");
-    let error = refused();
-    assert_eq!((error.kind(), error.is_unsent()), (BackendErrorKind::Unavailable, true));
-    assert!(error.message().contains("if the password is being changed"), "{error}");
-    given.store(8, Ordering::SeqCst);
-    pool.state.lock().outage = None;
-    assert_eq!(pool.call(echo("x")), bulk("x"));
 }
 
 /// A server may end a login and leave the connection open.
