@@ -123,32 +123,6 @@ fn a_login_function_in_trouble_is_an_outage_at_connect() {
     connect(|| Ok(Login::new("canary"))).unwrap();
 }
 
-/// A server that is away, silent or full is waited for at connect.
-#[test]
-fn a_server_away_silent_or_full_is_awaited_at_connect() {
-    let server = CleanServer::of(RedisServer::builder().requirepass("canary"));
-    let within = |time, url: &str| {
-        RedisBackend::builder(url).connect_timeout(ms(2000)).connect_within(time).connect().map(drop)
-    };
-    let url = server.url();
-    server.kill();
-    connects_after(|| within(BOUND, &url), || server.restart());
-    server.stop();
-    connects_after(|| within(BOUND, &url), || server.cont());
-    server.query::<()>(&["CONFIG", "SET", "maxclients", "2"]);
-    let others = [(); 2].map(|()| server.con());
-    assert_unavailable(within(ms(200), &url), &["max number of clients reached"]);
-    connects_after(|| within(BOUND, &url), || drop(others));
-    // A certificate is in `tls.rs`.
-    for (url, part) in [
-        (server.url_as("", "WRONG"), "wrong user or password"),
-        (server.url().replace("/", "//"), "can't be read"),
-        (format!("{}99", server.url()), "no such database"),
-    ] {
-        assert_says(&within(BOUND, &url).unwrap_err(), &[part]);
-    }
-}
-
 #[test]
 fn a_server_full_after_connect_is_waited_for_by_build() {
     let server = CleanServer::start();

@@ -160,21 +160,6 @@ fn the_slots_of_a_promoted_replica_rest_and_the_others_do_not() {
     guard.into_iter().for_each(|guard| pass_on(guard, &theirs));
 }
 
-/// It is seen at the node that keeps the first hash slot, whatever slots the durable clients use.
-#[test]
-fn in_a_cluster_a_client_that_is_not_durable_is_refused_as_well() {
-    let _alone = Alone::here();
-    let cluster = Cluster::start(Replicas::None);
-    let name = cluster.name_at(&cluster.nodes[2], "lock:");
-    until_they_count(&client(&cluster), "elsewhere");
-    let _ours = backend(&cluster); // it leaves the sign
-    let theirs = crate::support::client(&cluster);
-    let error = theirs.fair_lock(&name).unwrap().try_lock().map(drop).unwrap_err();
-    assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
-    assert_says(&error, &[&name, "other clients of the server are, with a grace of 14242 ms"]);
-    theirs.plain_lock(&name).unwrap().try_lock().unwrap().guard().expect("it is free").unlock().unwrap();
-}
-
 /// The lock's key has moved, the life of its slot has not, and the slot stays: the node has forgotten the hold.
 #[test]
 fn a_move_that_is_broken_off_lets_no_other_client_in() {

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Error, LockKind, RedisBackend, RedisBuilder};
+use fairlock::{Client, Discipline, Error, RedisBackend, RedisBuilder};
 use fairlock_tests::cluster::Replicas;
-use fairlock_tests::locks::lock_of;
 use fairlock_tests::waiter::in_turn;
 use fairlock_tests::{Alone, Cluster, RedisServer, Waiter, eventually};
 
@@ -105,47 +104,6 @@ fn wake_ups_go_on_when_the_node_that_carries_them_dies() {
     let (got, _) = waiter.has_it();
     assert!(got < unlocked + Duration::from_secs(1), "{:?} after {:?}", got - released, unlocked - released);
     waiter.leaves();
-}
-
-#[test]
-fn a_wake_up_comes_through_any_node() {
-    let _alone = Alone::here();
-    let cluster = Cluster::start(Replicas::None);
-    // One lock per node, so that at least two are not where the client listens.
-    let waiting = client(&cluster);
-    for node in &cluster.nodes {
-        let name = cluster.name_at(node, "lock:");
-        for kind in [LockKind::Fair, LockKind::Plain] {
-            let guard = lock_of(&client(&cluster), kind, &name).lock().unwrap();
-            let wanted = lock_of(&waiting, kind, &name).request().unwrap();
-            assert!(wanted.decided().is_empty());
-            let released = Instant::now();
-            guard.unlock().unwrap();
-            drop(wanted.wait().unwrap());
-            let took = released.elapsed();
-            assert!(took < Duration::from_secs(1), "{name}, {kind}: {took:?}");
-        }
-    }
-    cluster.assert_no_residue();
-}
-
-/// Names whose keys have different slots are refused, with the reason.
-#[test]
-fn names_with_keys_of_different_slots_are_refused() {
-    let _alone = Alone::here();
-    let cluster = Cluster::start(Replicas::None);
-    let client = client(&cluster);
-    for name in ["a}", "}", "{", "{}", "a{}b", "{a"] {
-        for lock in [client.fair_lock(name).unwrap(), client.plain_lock(name).unwrap()] {
-            for error in [lock.try_lock().unwrap_err(), lock.lock().unwrap_err()] {
-                assert!(matches!(error, Error::InvalidName { .. }), "{name}: {error:?}");
-                let advice = "put text between the first { and the next }, or leave braces out";
-                assert!(error.to_string().ends_with(advice), "{name}: {error}");
-            }
-        }
-        let error = client.semaphore(name, 2).unwrap().acquire().unwrap_err();
-        assert!(matches!(error, Error::InvalidName { .. }), "{name}: {error:?}");
-    }
 }
 
 /// One answering node is enough, and a node outside a cluster is detected.

@@ -220,22 +220,3 @@ fn a_promoted_replica_grants_nothing_until_the_grace_is_over() {
     request(&theirs, "never held").wait().unwrap().unlock().unwrap();
     assert!(promoted.elapsed() >= grace());
 }
-
-/// In few round trips, however many there are.
-#[test]
-fn many_holds_are_reclaimed_at_once() {
-    const MANY: usize = 2000;
-    let server = CleanServer::start();
-    // A busy machine needs longer times.
-    let backend =
-        RedisBackend::builder(&server.url()).durable(fairlock::Durability::default()).connect().unwrap();
-    backend.begin_life().unwrap();
-    let ours = Client::new(backend).unwrap();
-    let guards: Vec<_> = (0..MANY).map(|number| take(&ours, &format!("many:{number}"))).collect();
-    server.query::<()>(&["FLUSHALL"]);
-    eventually("all are reclaimed", || server.query::<Vec<String>>(&["KEYS", "many:*"]).len() == MANY);
-    for guard in guards {
-        assert!(!guard.is_lost());
-        guard.unlock().unwrap();
-    }
-}

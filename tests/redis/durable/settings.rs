@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::backend::Backend;
-use fairlock::{Client, Discipline, Durability, Error, RedisBackend, TryLock, Verdict};
+use fairlock::{Client, Durability, Error, RedisBackend, TryLock, Verdict};
 use fairlock_tests::errors::assert_says;
 
 use crate::support::*;
@@ -106,39 +105,4 @@ fn a_client_that_was_refused_goes_on_once_the_life_is_deleted() {
     assert!(waited > Duration::from_secs(2), "after {waited:?}");
     assert!(try_lock(&service, "service"));
     assert!(backend(&server).begins_life());
-}
-
-#[test]
-fn doctor_tells_of_a_grace_and_an_operator_ends_it() {
-    let server = CleanServer::start();
-    let life = || findings(&server, Some(durability())).remove(0);
-    assert!(life().1.contains("--begin-life"), "{:?}", life());
-    let ours = client(&server);
-    assert!(!try_lock(&ours, "a"), "what a new server has forgotten is not known");
-    assert!(life().1.contains("it grants nothing for"), "{:?}", life());
-    let left = backend(&server).begin_life().unwrap();
-    assert!(left > Duration::ZERO && left <= grace(), "{left:?}");
-    assert_eq!(life(), (Verdict::Good, "its past is known".to_owned()));
-    assert!(try_lock(&ours, "a"));
-    assert_eq!(backend(&server).begin_life().unwrap(), Duration::ZERO);
-}
-
-#[test]
-fn what_can_not_be_durable_is_refused_with_the_reason() {
-    let server = known();
-    let durable = |durability| RedisBackend::builder(&server.url()).durable(durability);
-    let short = durable(Durability::default().trust(Duration::from_millis(999))).connect();
-    invalid(short, &["the time is 999 ms, it has to be from 1 s to 1 h (trust)"]);
-    let skewed = durable(Durability::default().skew(Duration::from_secs(61))).connect();
-    invalid(skewed, &["the time is 61 s, it has to be from 0 s to 60 s (skew)"]);
-    let redisson = durable(durability()).discipline(Discipline::Redisson).connect();
-    invalid(redisson, &["it is for the discipline HandOff", " (durable)"]);
-    let ours = client(&server);
-    let long = ours.fair_lock("long").unwrap().fixed_lease(TRUST * 2);
-    invalid(long.try_lock(), &["a lease of 4 s is longer than 2 s, the longest with a trust of 2 s"]);
-    let plain = ours.plain_lock("plain").unwrap();
-    invalid(plain.try_lock(), &["a durable backend has fair locks only"]);
-    let long = Client::builder(backend(&server)).lease(TRUST * 2).build();
-    invalid(long, &["the time is 4 s, it has to be from 2 s to 2 s, the longest that the backend grants"]);
-    assert_eq!(backend(&server).longest_lease(), Some(TRUST));
 }

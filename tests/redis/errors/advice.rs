@@ -5,50 +5,6 @@ use fairlock_tests::{Alone, CleanServer, RedisServer, assert_no_residue, eventua
 
 use super::{BOUND, client};
 
-#[track_caller]
-fn says<T: std::fmt::Debug>(result: Result<T, Error>, text: &str) -> Error {
-    let error = result.unwrap_err();
-    assert_eq!(error.to_string(), text);
-    error
-}
-
-/// A name in use with another number of permits says both numbers.
-#[test]
-fn a_name_with_another_number_of_permits_says_both() {
-    let server = CleanServer::start();
-    let client = client(&server, Discipline::HandOff);
-    let (five, eight) = (client.semaphore("api", 5).unwrap(), client.semaphore("api", 8).unwrap());
-    let permit = five.acquire().unwrap();
-    let text = "lock `api` is in use for something else: it is a semaphore of 5 permits, and you asked for 8: all clients name \
-                the same number; for another one use a new name";
-    for refused in [eight.acquire().map(drop), eight.try_acquire().map(drop)] {
-        assert!(!says(refused, text).is_transient());
-    }
-    let text = "lock `api` is in use for something else: it is a semaphore of 5 permits, and you asked for an exclusive lock: \
-                use another name";
-    says(client.fair_lock("api").unwrap().lock(), text);
-    says(client.fair_lock("api").unwrap().inspect(), text);
-    let text = "invalid configuration: 6 permits of `api`, which is a semaphore of 5 permits: ask for 1 to 5";
-    says(five.acquire_many(6), text);
-    drop(permit);
-}
-
-/// A kind that the discipline lacks, and a write under a read, say what there is.
-#[test]
-fn a_missing_kind_and_a_write_under_a_read_say_why() {
-    let server = CleanServer::start();
-    let redisson = client(&server, Discipline::Redisson);
-    let text = "lock `prices` can't be used: you asked for a read-write lock, and discipline Redisson has fair and plain locks \
-                only";
-    says(redisson.rw_lock("prices"), text);
-    let prices = client(&server, Discipline::HandOff).rw_lock("prices").unwrap();
-    let reading = prices.read().unwrap();
-    let text = "misuse of lock `prices`: a read lock can't become a write lock: the write would wait for its own read; \
-                release the read lock first, then write";
-    says(prices.write(), text);
-    drop(reading);
-}
-
 #[test]
 fn a_hold_that_the_server_lost_names_the_ways_to_lose_it() {
     let server = CleanServer::start();

@@ -140,47 +140,6 @@ fn waiting_beside_redissons_queue_is_warned_of_once_per_lock() {
     wait_until_no_residue(&server);
 }
 
-#[test]
-fn invalid_names_are_refused_with_the_reason() {
-    let server = CleanServer::start();
-    let client = client(&server, Discipline::default());
-    let refusal = |error: Error, parts: &[&str]| {
-        assert!(matches!(error, Error::InvalidName { .. }), "{error:?}");
-        assert_says(&error, parts);
-    };
-    refusal(client.fair_lock("").unwrap_err(), &["invalid lock name ``: it is empty"]);
-    refusal(client.plain_lock(&"ü".repeat(257)).unwrap_err(), &["it has 514 bytes, 512 are allowed"]);
-    refusal(client.fair_lock(&"x".repeat(513)).unwrap_err(), &["…`: it has 513 bytes, 512 are allowed"]);
-    for prefix in "fairlock_queue fairlock_record redisson_lock_queue redisson_lock_timeout".split(' ') {
-        for lock_of in [Client::fair_lock, Client::plain_lock] {
-            let lock = lock_of(&client, &format!("{prefix}:{{a}}\n\u{1b}\0")).unwrap();
-            let name = format!("`{prefix}:{{a}}\\n\\u{{1b}}\\0`");
-            let reason = format!("{name}: names that begin with {prefix} are keys of other locks");
-            all_calls(&lock).into_iter().for_each(|said| refusal(said.unwrap_err(), &[&reason]));
-        }
-    }
-    assert_eq!(keys(&server), [""; 0]);
-}
-
-#[test]
-fn any_other_name_is_a_lock_and_leaves_nothing() {
-    let server = CleanServer::start();
-    let clients = DISCIPLINES.map(|discipline| client(&server, discipline));
-    let longest = "x".repeat(512);
-    let some = "a/{a}/{a/a}/}{/{}/{a}{b}/a:{b}:c/\n/a\r\nDEL a/\"'`/\0/a b/ /%s%d$1\\/*/é/鎖🔒/\u{202e}/lock:fairlock_record";
-    for name in some.split('/').chain([longest.as_str()]) {
-        for (client, lock) in [0, 1, 1].map(|at| &clients[at]).into_iter().zip(locks(&clients, name)) {
-            let guard = lock.lock().unwrap();
-            assert_eq!(guard.name(), name);
-            assert_eq!(server.query::<String>(&["TYPE", name]), "hash", "{name:?}");
-            let request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
-            guard.unlock().unwrap();
-            request.wait().unwrap().unlock().unwrap();
-        }
-        wait_until_no_residue(&server);
-    }
-}
-
 /// All text of an error.
 fn shown(error: &(dyn StdError + 'static)) -> String {
     let mut text = format!("{error} {error:?} {error:#?}");

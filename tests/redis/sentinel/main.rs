@@ -175,59 +175,11 @@ fn tokens_grow_across_a_fail_over_that_lost_the_last_writes() {
     later.unlock().unwrap();
 }
 
-#[test]
-fn a_frozen_sentinel_delays_no_client() {
-    let _alone = Alone::here();
-    let sentinels = Sentinels::start();
-    for frozen in &sentinels.sentinels {
-        frozen.stop();
-        let asked = Instant::now();
-        let _client = client(&sentinels);
-        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
-        frozen.cont();
-    }
-    sentinels.sentinels[0].stop();
-    let client = client(&sentinels);
-    let lock = client.fair_lock("lock:a").unwrap();
-    drop(lock.lock().unwrap());
-    sentinels.servers[0].kill();
-    let replaced = sentinels.wait_for_master(&sentinels.servers[1]);
-    lock.lock().unwrap().unlock().unwrap();
-    assert!(replaced.elapsed() < AFTER_FAIL_OVER, "{:?}", replaced.elapsed());
-}
-
 #[track_caller]
 fn denied(result: Result<RedisBackend, Error>) -> String {
     let error = result.unwrap_err();
     assert!(matches!(error, Error::Denied { .. }), "{error:?}");
     error.to_string()
-}
-
-#[test]
-fn wrong_sentinel_settings_are_named_in_the_error() {
-    let _alone = Alone::here();
-    let sentinels = Sentinels::builder().sentinel_password("canary").start();
-    let urls: Vec<String> = sentinels.sentinels.iter().map(|s| format!("redis://{}", s.address())).collect();
-    let bare: Vec<&str> = urls.iter().map(String::as_str).collect();
-    denied(RedisBackend::connect_sentinel(&bare, MASTER));
-
-    let with_login = |password: &str| RedisBuilder::sentinel(&bare, MASTER).sentinel_login("", password);
-    assert!(with_login("canary").connect().is_ok());
-    denied(with_login("wrong").connect());
-    assert!(RedisBackend::builder(&sentinels.url()).sentinel_login("", "canary").connect().is_ok());
-
-    let unknown = RedisBuilder::sentinel(&bare, "other").sentinel_login("", "canary").connect();
-    let error = unknown.unwrap_err();
-    let knows = format!("the sentinels know no master of that name (NOMASTER they know `{MASTER}`)");
-    assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
-    assert!(error.to_string().contains(&knows) && !error.to_string().contains("canary"), "{error}");
-
-    sentinels.sentinels.iter().for_each(RedisServer::stop);
-    let asked = Instant::now();
-    let silent = with_login("canary").connect().unwrap_err();
-    assert!(silent.is_transient(), "{silent:?}");
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
-    sentinels.sentinels.iter().for_each(RedisServer::cont);
 }
 
 #[test]

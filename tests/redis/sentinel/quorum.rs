@@ -254,19 +254,3 @@ fn a_message_grants_nothing() {
     drop((ours, theirs));
     assert_no_residue(master, &[]);
 }
-
-#[test]
-fn a_quorum_needs_a_lease_that_fits() {
-    assert_eq!(
-        RedisBackend::builder("redis+sentinel://a/b").durable(durability()).longest_lease(),
-        Some(LONGEST)
-    );
-    let sentinels = Sentinels::builder().steady().start();
-    let long = Client::builder(when_they_count(&sentinels)).lease(TRUST).build().map(drop);
-    assert_says(
-        &long.unwrap_err(),
-        &[
-            "the time is 4 s, it has to be from 2 s to 3 s, the longest that the backend grants: a server that has forgotten",
-        ],
-    );
-}

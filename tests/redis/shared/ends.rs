@@ -25,25 +25,6 @@ fn a_grant_after_persist_cuts_no_other_hold() {
     assert_eq!(world.renew_hold(&long, token), Renewal::Renewed);
 }
 
-/// A request whose own hold is over takes its units once, however many holds are over.
-#[test]
-fn a_request_whose_hold_is_over_takes_its_units_once() {
-    let world = World::with(400);
-    let askers: Vec<_> = (1..=300).map(|number| world.asker(number, 1)).collect();
-    askers.iter().for_each(|asker| _ = world.granted(asker));
-    // The last one sorts behind all that one script drops.
-    askers.iter().for_each(|asker| world.end(asker));
-    let last = format!("{}:{}", askers[299].owner, askers[299].request);
-    world.server.query::<()>(&["ZADD", HOLDS, "XX", "2", &last]);
-    world.granted(&askers[299]);
-    assert!(world.holders().ends_with(&[300]));
-    // All is dropped by those that come, 128 at a time.
-    let all = world.asker(999, 400);
-    world.queued(&all);
-    world.queued(&all);
-    assert_eq!(world.holders(), [300]);
-}
-
 #[test]
 fn a_release_goes_on_until_all_that_is_over_is_dropped() {
     let world = World::with(301);

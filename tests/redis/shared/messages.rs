@@ -6,20 +6,6 @@ use fairlock_tests::server_state::scripts_run;
 
 use crate::support::{Told, World};
 
-/// Of units the reference tests show it; this is that of a fair lock.
-#[test]
-fn the_holder_of_a_fair_lock_that_is_taken_by_force_is_told() {
-    let world = World::of(LockKind::Fair);
-    let [one, next] = [1, 2].map(|number| world.asker(number, 1));
-    let token = world.granted(&one);
-    world.queued(&next);
-    assert_eq!(world.take(&next, token), ForceReleased::NotHeld);
-    assert_eq!(world.take(&one, token), ForceReleased::Taken);
-    assert_eq!(world.next_told(), Told::Taken(1, token));
-    assert!(matches!(world.next_told(), Told::Granted(2, _)));
-    assert_eq!(world.take(&one, token), ForceReleased::NotHeld);
-}
-
 /// A force takes the lock from more holders than one script looks at. A script looks at some hundred holders. Those who are
 /// granted the lock between two scripts keep it.
 #[test]

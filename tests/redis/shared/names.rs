@@ -3,11 +3,11 @@
 use fairlock::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, LockId, Place, Renewal, RequestId, Wait, only,
 };
-use fairlock::{Discipline, Durability, FencingToken, LockKind, OwnerId, RedisBackend};
+use fairlock::{Discipline, FencingToken, LockKind, OwnerId, RedisBackend};
 
 use fairlock_tests::locks::patient;
 
-use crate::support::{World, number};
+use crate::support::World;
 
 fn as_kind(world: &World, kind: LockKind) -> LockId {
     LockId::new(world.lock.name.clone(), kind)
@@ -87,18 +87,6 @@ fn a_name_with_waiters_is_no_other_kind_of_lock() {
 }
 
 #[test]
-fn a_hold_that_is_over_does_not_say_what_kind_of_lock_it_is() {
-    let mut world = World::with(8);
-    let dead = world.asker(2, 5);
-    let token = world.granted(&dead);
-    world.end(&dead);
-    world.lock = as_kind(&world, LockKind::ReadWrite);
-    world.granted(&world.asker(3, 1));
-    assert_eq!(world.holders(), [3]);
-    assert_eq!(world.renew_hold(&dead, token), Renewal::Lost);
-}
-
-#[test]
 fn a_waiter_with_another_number_leaves_and_is_told_when_it_asks() {
     let mut world = World::with(5);
     let (dead, waiter, silent) = (world.asker(1, 5), world.asker(2, 3), world.asker(5, 3));
@@ -124,38 +112,4 @@ fn a_waiter_with_another_number_leaves_and_is_told_when_it_asks() {
     world.queued(&behind);
     world.release(&newcomer, token);
     assert_eq!(world.holders(), [6, 4], "the silent one blocks nobody");
-}
-
-#[test]
-fn what_the_other_disciplines_do_not_keep_is_not_promised() {
-    let world = World::with(5);
-    let builder = || patient(&world.server.url());
-    let keeps = |backend: &RedisBackend| {
-        [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }]
-            .map(|kind| backend.supports(kind))
-    };
-    assert_eq!(keeps(&world.backend), [true; 4]);
-    let exclusive_only = [true, true, false, false];
-    assert_eq!(keeps(&builder().discipline(Discipline::Redisson).connect().unwrap()), exclusive_only);
-    assert_eq!(keeps(&builder().durable(Durability::default()).connect().unwrap()), [true; 4]);
-}
-
-#[test]
-fn locks_with_several_holders_are_listed() {
-    let world = World::with(2);
-    let names = ["pool", "a{b}c"];
-    for name in names {
-        let lock = LockId::new(fairlock::LockName::new(name).unwrap(), world.lock.kind);
-        for who in [1, 2, 3].map(|number| world.asker(number, 1)) {
-            let place = Place::new(&lock, &who.owner, who.request);
-            only(world.backend.acquire(&[Acquire::new(place, who.lease)])).unwrap();
-        }
-    }
-    let listed = world.backend.locks(None).unwrap();
-    assert!(listed.iter().map(|(name, _)| name.as_str()).eq(["a{b}c", "pool"]), "{listed:?}");
-    for (_, state) in listed {
-        let holders: Vec<_> = state.holders.iter().map(|holder| number(&holder.owner)).collect();
-        assert_eq!((state.capacity, holders, state.queue_length), (Some(2), vec![1, 2], 1));
-    }
-    assert_eq!(world.backend.locks(Some("po*")).unwrap().len(), 1);
 }

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, LockId, Place, Released, Renew, Renewal,
-    RequestId, Subscription, Wait, Wake, WakeSink, Withdrawn, only,
+    Acquire, Acquired, Backend, BackendError, Hold, LockId, Place, Released, Renew, Renewal, RequestId,
+    Subscription, Wait, Wake, WakeSink, Withdrawn, only,
 };
 use fairlock::{ClientId, FencingToken, LockKind, LockName, OwnerId, RedisBackend};
 use fairlock_tests::locks::patient;
@@ -132,10 +132,6 @@ impl World {
 
     pub(crate) fn leave(&self, of: &Asker) -> Withdrawn {
         only(self.backend.withdraw(&[self.place(of, Wait::Forever)])).unwrap()
-    }
-
-    pub(crate) fn take(&self, of: &Asker, token: FencingToken) -> ForceReleased {
-        self.backend.take_hold(&self.hold(of, token)).unwrap()
     }
 
     pub(crate) fn renew_hold(&self, of: &Asker, token: FencingToken) -> Renewal {
