@@ -78,45 +78,6 @@ fn eight_forgotten_connections_cost_no_more_than_one() {
     assert_no_residue(&server, &[]);
 }
 
-/// C9: the connection ends in the middle of a reply.
-#[test]
-fn a_truncated_reply_is_no_reply() {
-    let _alone = Alone::here();
-    let (server, proxy) = world();
-    let lock = client(&proxy.url()).fair_lock("half").unwrap();
-    take(&lock).unlock().unwrap();
-    proxy.set(Traffic::Replies, Rule::Slow(100));
-    thread::scope(|scope| {
-        let asking = scope.spawn(|| take(&lock).token().get());
-        // A reply of some 60 bytes takes half a second.
-        eventually("the command is executed", || server.query(&["EXISTS", "half"]));
-        proxy.cut();
-        proxy.set(Traffic::Replies, Rule::Pass);
-        eventually("the call ends", || asking.is_finished());
-        assert!(asking.join().unwrap() > 0);
-    });
-    until_free(&server, "half");
-    assert_no_residue(&server, &[]);
-}
-
-/// C11, and the judge of such runs. The worker is cut off while it reads the counter, right after its grant, and stands in that call
-/// until it is killed. It believes in its hold for a lease at most: the next holder is no second one. (A real lease: another process.)
-#[test]
-fn a_worker_that_stands_in_a_call_believes_for_a_lease_at_most() {
-    let _alone = Alone::here();
-    let (server, proxy) = world();
-    let habits = Habits::endless("hand_off", LEASE);
-    let run = Turns::new(env!("CARGO_BIN_EXE_lock_worker"), &server, habits);
-    proxy.silence_from("test:counter", 0);
-    let [mut silent, mut next] = [proxy.url(), server.url()].map(|url| run.worker(&url, &habits));
-    silent.go();
-    eventually("it is granted the lock, and cut off", || proxy.is_silent());
-    next.go();
-    run.until_more(10);
-    [silent, next].into_iter().for_each(|worker| run.kill(worker));
-    run.judged(LEASE * 2, ANSWER * 4);
-}
-
 /// C11: two processes, one of them always cut off for longer than a lease and a place live.
 #[test]
 fn partitions_that_swap_leave_one_holder_at_most() {

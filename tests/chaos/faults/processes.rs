@@ -5,33 +5,13 @@ use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::server_state::{queue, until_in_queue};
 use fairlock_tests::{Alone, RedisServer, Worker, assert_no_residue, eventually, signals};
 
-use crate::support::{SOON, client, until_free};
+use crate::support::{SOON, until_free};
 
 /// See `lock_worker.rs`.
 fn worker(words: &[&str]) -> Worker {
     let mut worker = Worker::start(env!("CARGO_BIN_EXE_lock_worker"), words);
     worker.go();
     worker
-}
-
-/// A2, A3, A1. A holder that was stopped for longer than its lease is replaced, and knows its loss at once: the classic pause. Its unlock
-/// takes nothing from the next holder. (A real lease: another process.)
-#[test]
-fn a_holder_stopped_past_its_lease_knows_its_loss() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let ours = client(&server.url());
-    let mut holder = worker(&["hold", "hand_off", &server.url(), "still", "3000"]);
-    holder.expect("held", SOON);
-    let waiting = request(&ours, "still");
-    signals::stop(holder.child());
-    let guard = granted(waiting, SOON);
-    holder.go();
-    signals::cont(holder.child());
-    assert_eq!(holder.ends_well(SOON), Some(false), "its unlock says that the lock is lost");
-    guard.renew().unwrap();
-    guard.unlock().unwrap();
-    assert_no_residue(&server, &[]);
 }
 
 /// A waiter that is stopped before it has read its first answer goes to the tail: it can't name its place. The first heartbeat names it.

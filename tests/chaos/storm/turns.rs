@@ -53,28 +53,6 @@ fn eight_processes_take_turns_in_order_without_polling() {
     assert_unused(&server);
 }
 
-/// Waits that time out among hand-offs end on time, and leave nothing.
-#[test]
-fn waits_that_time_out_among_hand_offs_end_on_time() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let run = Turns::new(PROGRAM, &server, Habits { limit_ms: 20, ..Habits::new("hand_off", 150) });
-    let workers = run.start(8);
-    let (mut granted, mut failed) = (0, 0);
-    for worker in &workers {
-        let said = worker.next(Duration::from_secs(60));
-        let words: Vec<&str> = said.split(' ').collect();
-        granted += words[1].parse::<usize>().unwrap();
-        failed += words[3].parse::<usize>().unwrap();
-        assert!(said.ends_with(" unknown 0 lost 0 polled 0 places_lost 0"), "{said}");
-    }
-    assert!(granted + failed == 8 * 150 && failed > 50, "{granted} granted, {failed} failed");
-    let events = run.judged(Duration::ZERO, Duration::ZERO);
-    assert!(run.in_order(&events) > 50 && count(&events, "turns") == granted);
-    drop(workers);
-    assert_no_residue(&server, &["test:counter"]);
-}
-
 /// Some of the workers are killed by chance, and then the rest: all was right, and the lock is free afterwards. No live
 /// waiter is passed.
 fn kill_some<S: Store>(run: &Turns<'_, S>, workers: usize, deaths: usize, client: &Client) {
@@ -139,41 +117,4 @@ fn stopped_workers_never_hold_beside_others() {
         stop_some(&Turns::new(PROGRAM, &redis, Habits::endless("hand_off", TIME)));
     });
     assert_unused(&postgres);
-}
-
-/// Cut connections and forgotten scripts cost no turn and no place.
-#[test]
-fn cut_connections_and_forgotten_scripts_cost_no_turn() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    let run = Turns::new(PROGRAM, &server, Habits { place: TIME, ..Habits::new("hand_off", 60) });
-    let (workers, mut dice) = (run.start(8), Dice::of_this_test());
-    let cut = |subscribed: bool| {
-        // Not the workers' counting connections.
-        let ours = |line: &&String| !line.contains(" name=side ");
-        for line in server.clients().iter().filter(ours) {
-            if line.contains(" sub=1 ") == subscribed {
-                let id = line.split(' ').next().unwrap().trim_start_matches("id=").to_owned();
-                // It may have gone meanwhile.
-                server.query::<i64>(&["CLIENT", "KILL", "ID", &id]);
-            }
-        }
-    };
-    for _ in 0..10 {
-        run.until_more(5 + dice.roll(30));
-        match dice.roll(3) {
-            0 => cut(false),
-            1 => cut(true),
-            _ => server.query::<()>(&["SCRIPT", "FLUSH"]),
-        }
-    }
-    for worker in &workers {
-        let said = worker.next(Duration::from_secs(60));
-        assert!(said.starts_with("granted 60 failed 0 unknown 0 lost 0 "), "{said}");
-        assert!(said.ends_with(" places_lost 0"), "{said}");
-    }
-    let events = run.judged(TIME / 3, Duration::ZERO);
-    assert_eq!((run.store.counter(), count(&events, "turns")), (480, 480));
-    drop(workers);
-    assert_no_residue(&server, &["test:counter"]);
 }
