@@ -69,30 +69,6 @@ fn tasks_of_every_executor_share_every_kind_of_lock_in_memory() {
     }
 }
 
-#[test]
-fn tasks_of_every_executor_share_every_kind_of_lock_on_redis() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    for executor in EXECUTORS {
-        let clients = on_redis(&server);
-        EXCLUSIVE.iter().chain(&SHARED).for_each(|kind| takes_turns(&clients, executor, *kind));
-        clients.iter().for_each(|client| client.shutdown().unwrap());
-        assert_no_residue(&server, &[]);
-    }
-}
-
-#[test]
-fn tasks_of_every_executor_share_locks_by_redissons_rules() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    for executor in EXECUTORS {
-        let clients = by_redissons_rules(&server);
-        EXCLUSIVE.iter().for_each(|kind| takes_turns(&clients, executor, *kind));
-        clients.iter().for_each(|client| client.shutdown().unwrap());
-        assert_no_residue(&server, &[]);
-    }
-}
-
 fn by_redissons_rules(server: &RedisServer) -> [Client; 2] {
     [(), ()].map(|()| {
         let backend = patient(&server.url()).discipline(Discipline::Redisson);

@@ -1,17 +1,14 @@
 //! The memory backend where time stands still: tokio's paused clock jumps to the next timer as soon as no task can run, so between two
-//! tasks no other thread may be needed. And a `ManualClock`, which the test moves.
+//! tasks no other thread may be needed.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use fairlock::{AsyncLock, Client, Error, LostCause, ManualClock, MemoryBackend, Operation, TryLock};
+use fairlock::{AsyncLock, Client, Error, MemoryBackend, Operation, TryLock};
 use fairlock_tests::Alone;
-use futures::executor::block_on;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, timeout};
 
-use crate::support::{EXECUTORS, begin, in_memory, pause, take, task, unlock};
+use crate::support::{begin, in_memory, pause};
 
 const LIMIT: Duration = Duration::from_secs(5);
 const ROUNDS: usize = 200;
@@ -90,34 +87,6 @@ fn a_lock_is_handed_over_while_tokios_time_is_paused() {
     });
 }
 
-/// They take turns, and each turn takes a second of that time.
-#[test]
-fn a_crowd_takes_turns_while_tokios_time_is_paused() {
-    let _alone = Alone::here();
-    const CROWD: u64 = 100;
-    paused().block_on(async {
-        let [client, other] = in_memory();
-        let lock = client.fair_lock("crowd").unwrap().to_async();
-        let theirs = other.fair_lock("crowd").unwrap().to_async();
-        let began = Instant::now();
-        let tasks: Vec<_> = (0..CROWD)
-            .map(|nth| {
-                let lock = if nth % 2 == 0 { lock.clone() } else { theirs.clone() };
-                tokio::spawn(async move {
-                    let guard = lock.lock().await.unwrap();
-                    assert_eq!(began.elapsed().as_secs(), nth, "in the order of the first polls");
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                    guard.check().unwrap();
-                })
-            })
-            .collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
-        assert_eq!(began.elapsed().as_secs(), CROWD);
-    });
-}
-
 #[test]
 fn a_timer_of_the_runtime_ends_a_wait_while_time_is_paused() {
     let _alone = Alone::here();
@@ -156,51 +125,4 @@ fn faults_do_as_ever_while_tokios_time_is_paused() {
         lock.lock().await.unwrap().unlock().await.unwrap();
     });
     assert_eq!(client.stats().lost, 0);
-}
-
-/// A delay sleeps on another thread than the test's, which moves the clock.
-#[test]
-fn a_manual_clock_tells_the_time_of_tasks() {
-    let _alone = Alone::here();
-    for (name, executor) in EXECUTORS {
-        let clock = ManualClock::new();
-        let store = MemoryBackend::with_clock(clock.clone());
-        let connect = || Client::builder(store.clone()).clock(clock.clone()).build().unwrap();
-        let (client, other) = (connect(), connect());
-        let lock = client.fair_lock("clock").unwrap().to_async();
-        let theirs = other.fair_lock("clock").unwrap().to_async();
-        // An hour of work, renewed on the way; and a wait of an hour.
-        let guard = take(&lock);
-        let mut waiting = theirs.try_lock_for(Duration::from_secs(3600));
-        begin(&mut waiting);
-        clock.advance(Duration::from_secs(3599));
-        begin(&mut waiting);
-        clock.advance(Duration::from_secs(1));
-        assert!(matches!(block_on(waiting), Ok(TryLock::Busy(_))), "{name}");
-        unlock(guard);
-        // A hold that is lost, in a task.
-        let (told, runs) = (Arc::new(AtomicUsize::new(0)), lock.clone());
-        let (tells, moves) = (Arc::clone(&told), clock.clone());
-        executor(vec![task(async move {
-            let guard = runs.lock().await.unwrap();
-            let lost = guard.lost();
-            moves.jump(Duration::from_secs(60));
-            assert_eq!(lost.await.cause, LostCause::NotRenewed);
-            assert!(matches!(guard.unlock().await, Err(Error::Lost(_))));
-            tells.fetch_add(1, SeqCst);
-        })]);
-        assert_eq!(told.load(SeqCst), 1, "{name}");
-        // A slow call, and one behind it.
-        store.faults().delay_next(Operation::Acquire, 1, Duration::from_secs(5));
-        let (mut first, mut second) = (lock.lock(), theirs.lock());
-        begin(&mut first);
-        clock.advance(Duration::ZERO);
-        begin(&mut first);
-        clock.advance(Duration::from_secs(5));
-        let guard = block_on(first).unwrap();
-        begin(&mut second);
-        unlock(guard);
-        unlock(block_on(second).unwrap());
-        assert_eq!(client.stats().lost, 1, "{name}");
-    }
 }

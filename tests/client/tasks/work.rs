@@ -120,45 +120,6 @@ impl Terms {
     }
 }
 
-#[test]
-fn a_leader_that_lost_asks_again_and_ends_by_a_cancel() {
-    let _alone = Alone::here();
-    let server = RedisServer::start();
-    for [client, other] in [in_memory(), on_redis(&server)] {
-        let stop = Cancel::new();
-        for candidate in Candidate::both(&client, "leader", &Cancel::new()) {
-            let (terms, resigns) = (Terms::default(), AtomicUsize::new(0));
-            thread::scope(|scope| {
-                let leads = scope.spawn(|| candidate.leads(&terms, || resigns.load(SeqCst) > 0));
-                terms.are(1);
-                let theirs = other.fair_lock("leader").unwrap();
-                let successor = theirs.request().unwrap();
-                assert!(theirs.force_unlock().unwrap());
-                let guard = successor.wait().unwrap();
-                assert_eq!(terms.count(), 1, "it asks at the tail");
-                guard.unlock().unwrap();
-                terms.are(2);
-                resigns.store(1, SeqCst);
-                leads.join().unwrap().unwrap();
-                assert!(!theirs.is_locked().unwrap(), "it has resigned");
-            });
-            assert!(terms.0.lock().unwrap().is_sorted());
-        }
-        for candidate in Candidate::both(&client, "leader", &stop) {
-            let terms = Terms::default();
-            thread::scope(|scope| {
-                let leads = scope.spawn(|| candidate.leads(&terms, || false));
-                if !stop.is_cancelled() {
-                    terms.are(1);
-                }
-                stop.cancel();
-                assert!(matches!(leads.join().unwrap(), Err(Error::Cancelled { .. })));
-            });
-            assert!(!other.fair_lock("leader").unwrap().is_locked().unwrap());
-        }
-    }
-}
-
 /// A leader has no end of its own, so a drain would wait for it to the limit.
 #[test]
 fn a_leader_steps_down_in_a_drain_and_a_candidate_ends() {
