@@ -1,18 +1,17 @@
 //! A week in virtual time: locks that are waited for without a pause, locks that are used once a day, and ten thousand names that are
 //! used once. Nothing in use ends, and of each name is left what `fairlock-redis/scripts/KEYS.md` tells, for as long as it tells.
 
-mod stores;
+mod redis;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use fairlock_core::LockKind;
 
+use self::redis::{Redis, units};
 use crate::KINDS;
 use crate::commands::{CLIENTS, Command};
 use crate::lua::{LuaServer, LuaSubject, Parts};
-use crate::rules::START;
 use crate::words::{Answer, Ask, Member, Millis, Patience, Renew};
-use stores::{Redis, Rows, Store, units};
 
 const MINUTE: Millis = 60_000;
 const DAY: Millis = 24 * 60 * MINUTE;
@@ -76,14 +75,14 @@ impl Request {
     }
 }
 
-/// Commands of one store, and when each name was used last.
-struct Week<S> {
-    store: S,
+/// Commands, and when each name was used last.
+struct Week<'a> {
+    store: Redis<'a>,
     used: BTreeMap<String, Millis>,
     requests: u64,
 }
 
-impl<S: Store> Week<S> {
+impl Week<'_> {
     fn request(&mut self, kind: LockKind) -> Request {
         self.requests += 1;
         Request::new(kind, self.requests)
@@ -190,7 +189,10 @@ fn daily(kind: LockKind, is_waited_for: bool) -> String {
     format!("daily:{}:{is_waited_for}", kind.capacity())
 }
 
-fn passes(store: impl Store) {
+#[test]
+fn after_a_week_redis_keeps_what_is_in_use_and_nothing_else() {
+    let lua = LuaServer::start(Parts::Both);
+    let store = Redis(LuaSubject::new(&lua, LockKind::Fair));
     let mut week = Week { store, used: BTreeMap::new(), requests: 0 };
     let mut busy: Vec<Busy> = Vec::new();
     for kind in KINDS {
@@ -228,16 +230,4 @@ fn passes(store: impl Store) {
     // Then nobody comes any more.
     week.store.pass(2 * DAY);
     assert_eq!(week.store.left(), BTreeMap::new());
-}
-
-#[test]
-fn after_a_week_redis_keeps_what_is_in_use_and_nothing_else() {
-    let lua = LuaServer::start(Parts::Both);
-    passes(Redis(LuaSubject::new(&lua, LockKind::Fair)));
-}
-
-/// After a week, a database keeps what is in use, and nothing else.
-#[test]
-fn after_a_week_a_database_keeps_only_what_is_in_use() {
-    passes(Rows { rows: BTreeMap::new(), now: START, micros: 0 });
 }

@@ -1,31 +1,16 @@
-//! The two stores of the week, in virtual time: the Lua on a server, and rows of bytes.
+//! The store of the week, in virtual time: the Lua on a server.
 
 use std::collections::BTreeMap;
 
 use fairlock_core::LockKind;
 use redis::Value;
 
-use super::{DAY, LEASE, MINUTE, RAISED_EVERY, TTL};
-use crate::commands::{CLIENTS, Command};
+use super::{DAY, LEASE, MINUTE, RAISED_EVERY};
+use crate::commands::Command;
 use crate::lua::{IN_TIME, LuaSubject};
 use crate::lua_calls::call_of;
 use crate::lua_replies::{answers, number};
-use crate::rules::Kept;
 use crate::words::{Answer, Millis};
-
-/// A store in virtual time, with locks by name.
-pub(super) trait Store {
-    fn pass(&mut self, by: Millis);
-    fn now(&self) -> Millis;
-    /// The answers to commands that come at once, each of the lock with this name.
-    fn run(&mut self, commands: &[(String, LockKind, Command)]) -> Vec<Answer>;
-    /// All that is not over: for each name what, and until when. Removes the rest.
-    fn left(&mut self) -> BTreeMap<(String, What), Millis>;
-    /// How much is kept of a name.
-    fn size(&mut self, name: &str) -> usize;
-    /// What a lock needs that is waited for, and what one needs that was used a day ago.
-    fn needs(&self, kind: LockKind) -> (Vec<What>, Vec<What>);
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum What {
@@ -33,8 +18,6 @@ pub(super) enum What {
     Ends,
     Queue,
     Record,
-    /// Of a database.
-    Row,
 }
 
 impl What {
@@ -43,8 +26,6 @@ impl What {
         match self {
             What::Lock | What::Ends => LEASE + MINUTE + 1000,
             What::Queue | What::Record => DAY + RAISED_EVERY,
-            // Waiters that were not heard in 12 times their time to live are gone.
-            What::Row => DAY + 12 * TTL,
         }
     }
 }
@@ -65,16 +46,17 @@ const LEFT: &str = "
     end
     return left";
 
-impl Store for Redis<'_> {
-    fn pass(&mut self, by: Millis) {
+impl Redis<'_> {
+    pub(super) fn pass(&mut self, by: Millis) {
         (self.0.now, self.0.micros) = (self.0.now + by, 0);
     }
 
-    fn now(&self) -> Millis {
+    pub(super) fn now(&self) -> Millis {
         self.0.now
     }
 
-    fn run(&mut self, commands: &[(String, LockKind, Command)]) -> Vec<Answer> {
+    /// The answers to commands that come at once, each of the lock with this name.
+    pub(super) fn run(&mut self, commands: &[(String, LockKind, Command)]) -> Vec<Answer> {
         self.0.micros += 1;
         let mut pipe = self.0.begin();
         for (name, kind, command) in commands {
@@ -91,7 +73,8 @@ impl Store for Redis<'_> {
         answers.collect()
     }
 
-    fn left(&mut self) -> BTreeMap<(String, What), Millis> {
+    /// All that is not over: for each name what, and until when. Removes the rest.
+    pub(super) fn left(&mut self) -> BTreeMap<(String, What), Millis> {
         let mut pipe = self.0.begin();
         pipe.cmd("EVAL").arg(LEFT).arg(0);
         let (left,): (Vec<(String, String)>,) = pipe.query(&mut self.0.con).unwrap();
@@ -107,14 +90,16 @@ impl Store for Redis<'_> {
         left.into_iter().map(of).collect()
     }
 
-    fn size(&mut self, name: &str) -> usize {
+    /// How much is kept of a name.
+    pub(super) fn size(&mut self, name: &str) -> usize {
         let [_, queue, record, ends] = &keys(LockKind::ReadWrite, name)[..] else { panic!("four keys") };
         let mut pipe = redis::pipe();
         pipe.cmd("ZCARD").arg(queue).cmd("HLEN").arg(record).cmd("ZCARD").arg(ends).cmd("HLEN").arg(name);
         pipe.query::<Vec<Value>>(&mut self.0.con).unwrap().iter().map(number::<usize>).sum()
     }
 
-    fn needs(&self, kind: LockKind) -> (Vec<What>, Vec<What>) {
+    /// What a lock needs that is waited for, and what one needs that was used a day ago.
+    pub(super) fn needs(&self, kind: LockKind) -> (Vec<What>, Vec<What>) {
         let ends = kind.is_shared().then_some(What::Ends).filter(|_| units(kind) < kind.capacity());
         let waited_for = [What::Lock, What::Queue, What::Record].into_iter().chain(ends);
         (waited_for.collect(), vec![What::Record])
@@ -125,50 +110,6 @@ fn keys(kind: LockKind, name: &str) -> Vec<String> {
     let own = |what| format!("fairlock_{what}:{{{name}}}");
     let keys = [name.to_owned(), own("queue"), own("record"), own("ends")];
     keys[..if kind.is_shared() { 4 } else { 3 }].to_vec()
-}
-
-/// Rows of bytes, as in PostgreSQL.
-pub(super) struct Rows {
-    pub(super) rows: BTreeMap<String, Kept>,
-    pub(super) now: Millis,
-    pub(super) micros: u64,
-}
-
-impl Store for Rows {
-    fn pass(&mut self, by: Millis) {
-        (self.now, self.micros) = (self.now + by, 0);
-    }
-
-    fn now(&self) -> Millis {
-        self.now
-    }
-
-    fn run(&mut self, commands: &[(String, LockKind, Command)]) -> Vec<Answer> {
-        self.micros += 1;
-        let mut answers = Vec::new();
-        for (name, kind, command) in commands {
-            let row = self.rows.entry(name.clone()).or_insert_with(|| Kept::new(name, *kind));
-            answers.extend(row.run((self.now, self.micros), &(0..CLIENTS).collect(), command).answers);
-            *row = row.clone();
-        }
-        answers
-    }
-
-    fn left(&mut self) -> BTreeMap<(String, What), Millis> {
-        let ends = |row: &Kept| -> Millis {
-            row.entry.forget_at(row.last).as_micros().div_ceil(1000).try_into().unwrap()
-        };
-        self.rows.retain(|_, row| ends(row) > self.now);
-        self.rows.iter().map(|(name, row)| ((name.clone(), What::Row), ends(row))).collect()
-    }
-
-    fn size(&mut self, name: &str) -> usize {
-        self.rows[name].entry.encode().len()
-    }
-
-    fn needs(&self, _: LockKind) -> (Vec<What>, Vec<What>) {
-        (vec![What::Row], vec![What::Row])
-    }
 }
 
 /// What a request takes: the unit of a fair lock, most of a semaphore's, all of a read-write lock's.
