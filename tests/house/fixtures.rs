@@ -68,17 +68,6 @@ fn every_leftover_is_found_and_nothing_else() {
 }
 
 #[test]
-fn all_of_many_keys_are_checked() {
-    let server = RedisServer::start();
-    let mut fill = redis::pipe();
-    for number in 0..5000 {
-        fill.set(format!("key{number}"), 1).ignore();
-    }
-    fill.exec(&mut server.con()).unwrap();
-    assert_eq!(keys_without_ttl(&server).len(), 5000);
-}
-
-#[test]
 #[cfg(target_os = "linux")]
 fn our_threads_are_counted_by_name() {
     wait_until_no_threads(SOON);

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fairlock::rustls::crypto::{CryptoProvider, ring};
 use fairlock::rustls::pki_types::pem::PemObject;
@@ -188,55 +187,4 @@ fn a_server_with_clientcert_gets_the_clients_certificate() {
     let silent = url.replace('?', "?sslmode=disable&");
     let error = patient(&silent).tls(Arc::new(config)).connect().unwrap_err();
     assert_says(&error, &["`tls` is set", "sslmode=disable"]);
-}
-
-/// Each is told at once, however long `connect` may try, and names the file or the server, the reason, and what to do.
-#[test]
-fn a_wrong_client_certificate_is_told_at_once_with_what_to_do() {
-    let _alone = Alone::here();
-    let [ours, others] = [(); 2].map(|()| WorkDir::new());
-    let certificates = Certificates::make(ours.path(), None);
-    let foreign = Certificates::make(others.path(), None);
-    let server = asking(&certificates);
-    let good = certificates.client("good", "fairlock", None);
-    let of_another = certificates.client("other", "somebody", None);
-    let expired = certificates.client("expired", "fairlock", Some(Flaw::Expired));
-    let strange = foreign.client("strange", "fairlock", None);
-    let encrypted = ClientCertificate { key: certificates.encrypted(&good.key, "papegaai"), ..good.clone() };
-    let swapped = ClientCertificate { key: expired.key.clone(), ..good.clone() };
-    let nowhere = ClientCertificate { key: "/nowhere/client.key".into(), ..good.clone() };
-    let (ca, address) = (&certificates.ca, server.address());
-    let denied = format!("sslmode=verify-full&sslrootcert={}", ca.display());
-    for (options, is_denied, parts) in [
-        (
-            files(&foreign.ca, &good),
-            false,
-            vec![&*address, "not trusted", "UnknownIssuer", "sslrootcert=FILE"],
-        ),
-        (files(ca, &strange), false, vec![&address, "refuses", "UnknownCA", "strange.crt`"]),
-        (files(ca, &expired), false, vec![&address, "refuses", "CertificateExpired", "expired.crt`"]),
-        (files(ca, &encrypted), false, vec!["good.encrypted` is encrypted", "openssl pkey -in"]),
-        (files(ca, &swapped), false, vec!["expired.key` is not that of the certificate in `", "pair"]),
-        (
-            files(ca, &nowhere),
-            false,
-            vec!["`/nowhere/client.key` can't be read", "No such file", "sslkey has to"],
-        ),
-        (files(ca, &of_another), true, vec![&address, "certificate", "sslcert"]),
-        (
-            denied,
-            true,
-            vec![&address, "connection requires a valid client certificate", "sslcert=FILE and sslkey=FILE"],
-        ),
-    ] {
-        let builder = patient(&format!("{}?{options}", server.url()));
-        let error = builder.connect_within(Duration::from_secs(3600)).connect().unwrap_err();
-        let has_kind = match is_denied {
-            true => matches!(error, Error::Denied { .. }),
-            false => matches!(error, Error::InvalidConfig { .. }),
-        };
-        assert!(has_kind, "{error:?}");
-        assert_says(&error, &parts);
-        assert!(!error.to_string().contains("papegaai"), "{error}");
-    }
 }

@@ -37,38 +37,3 @@ fn a_recorded_history_is_read_back() {
     );
     assert!(before <= events[2].at && events[8].at <= now_ns());
 }
-
-#[test]
-fn lines_of_many_threads_do_not_mix() {
-    let dir = WorkDir::new();
-    let path = dir.file("history");
-    std::thread::scope(|scope| {
-        for worker in 0..8 {
-            let path = &path;
-            scope.spawn(move || {
-                let recorder = Recorder::open(path).unwrap();
-                (0..200).for_each(|token| recorder.granted(&format!("w{worker}"), &"x".repeat(512), token));
-            });
-        }
-    });
-    assert_eq!(count(&read(&path).unwrap(), &"x".repeat(512)), 1600);
-}
-
-#[test]
-fn a_malformed_queue_is_refused_with_its_number() {
-    let dir = WorkDir::new();
-    let path = dir.file("history");
-    for bad in [
-        "",
-        "1 2 w ask - x y",
-        "1 2 w granted - x",
-        "1 2 w ask soon x",
-        "1 2 w release 5 x",
-        "1 2 w waits - x",
-        "-1 2 w ask - x",
-    ] {
-        fs::write(&path, format!("1 2 w ask - x\n{bad}\n")).unwrap();
-        let error = read(&path).unwrap_err().to_string();
-        assert!(error.contains("history:2: not a line of a history"), "{error}");
-    }
-}
