@@ -9,7 +9,7 @@ use fairlock::{RwLock, Semaphore};
 use fairlock_tests::eventually;
 use serde_json::Value;
 
-use support::{Host, SOON, is_alive, output, process_in, says, script};
+use support::{Host, SOON, is_alive, labels_alone, output, process_in, says, script};
 
 fn rw_lock(host: &Host, label: &str) -> RwLock {
     host.client(label).rw_lock("x").unwrap()

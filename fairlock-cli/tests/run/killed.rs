@@ -34,19 +34,6 @@ fn a_waiter_that_is_told_to_end_leaves_the_queue_at_once() {
     guard.unlock().unwrap();
 }
 
-#[test]
-fn a_signal_while_it_connects_is_no_outage() {
-    // It accepts connections, and sends nothing.
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("redis://{}", silent.local_addr().unwrap());
-    for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1)] {
-        let mut early = starts(&url, "x", "echo no");
-        let _connected = silent.accept().unwrap();
-        early.signal(signal);
-        early.output().ended_by(number);
-    }
-}
-
 /// When fairlock is killed, its program is ended before the lock is free, and so is the program's child.
 #[test]
 fn a_killed_fairlocks_program_ends_before_the_lock_is_free() {

@@ -116,8 +116,11 @@ impl Failure {
     }
 
     /// The failure with the setting whose time was over.
-    pub(super) fn within(self, limit: Duration, setting: &str) -> Failure {
-        Failure { message: within(&self.message, limit, setting), ..self }
+    pub(super) fn within(self, limit: Duration, setting: &'static str) -> Failure {
+        match within(&self.message, limit) {
+            Some(message) => Failure { message, ..self }.about_setting(setting),
+            None => self,
+        }
     }
 
     /// The failure with the server, if it is one of the way there: no answer says where it comes from.

@@ -140,6 +140,29 @@ fn every_call_is_awaited_on_every_executor_in_memory() {
     makes_every_call_on_every_executor(move || Client::new(store.clone()));
 }
 
+/// The program has filled the pool of threads that smol shares with other crates: 500, all of which wait for the holder of the lock.
+#[test]
+fn a_full_pool_of_the_program_delays_no_call() {
+    let _alone = Alone::here();
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock().unwrap();
+    let waiting: Vec<_> =
+        (0..600).map(|_| Arc::clone(&gate)).map(|gate| unblock(move || drop(gate.lock()))).collect();
+    block_on(async {
+        let client = AsyncClient::connect(|| Client::new(MemoryBackend::new())).await?;
+        let lock = client.fair_lock("full")?;
+        let guard = lock.lock().await?;
+        assert!(guard.renew().await? > Duration::ZERO);
+        assert_eq!(lock.inspect().await?.holder().map(|holder| holder.token), Some(Some(guard.token())));
+        guard.keep_for(Duration::from_millis(1)).await?;
+        client.drain(SOON).await
+    })
+    .unwrap();
+    assert!(!waiting.iter().any(|waits| waits.is_finished()));
+    drop(closed);
+    waiting.into_iter().for_each(block_on);
+}
+
 /// As with threads: to wait on without the first lock could deadlock, and would be of no use.
 #[test]
 fn a_loss_ends_the_wait_of_a_tasks_lock_all() {

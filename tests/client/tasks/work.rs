@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{AsyncLock, Cancel, Client, Error, FencingToken, Lock, MemoryBackend, Operation, TryLock};
+use fairlock::{AsyncLock, Cancel, Client, FencingToken, Lock, MemoryBackend, Operation, TryLock};
 use fairlock_tests::{Alone, RedisServer, eventually};
 use futures::executor::block_on;
 

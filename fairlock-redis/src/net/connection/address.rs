@@ -207,7 +207,7 @@ impl Address {
     /// The failure of a connection that opens. It is an outage while certificates may be about to change.
     pub(super) fn not_opened(&self, failure: Failure) -> Failure {
         let may_pass = failure.is_of_certificate() && self.changeover.may_pass();
-        if may_pass { Failure::NotSent(failure.to_string()) } else { failure }
+        if may_pass { Failure::NotSent(failure.text()) } else { failure }
     }
 
     /// The failure of a connection that opens or logs in again. If the login was refused, the failure names the user, and is an outage

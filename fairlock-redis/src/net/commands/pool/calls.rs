@@ -13,14 +13,14 @@ impl Pool {
     /// Sends one packed command and waits for its reply. An error reply is [`Failure::Refused`].
     pub(crate) fn call(&self, packed: impl Borrow<[u8]>) -> Result<Value, Failure> {
         let mut answers = self.turn(1, &|| (u64::MAX, packed.borrow().to_vec()));
-        answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".to_owned())))
+        answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".into())))
     }
 
     /// The same for a command that may tell of the [listeners](Pool::listeners). If the connection that is to carry the command turns
     /// out to be new after a fault, the command is packed anew.
     pub(crate) fn call_as_known(&self, pack: impl Fn() -> Vec<u8>) -> Result<Value, Failure> {
         let mut answers = self.turn(1, &|| (self.listeners.last_fault(), pack()));
-        answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".to_owned())))
+        answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".into())))
     }
 
     /// Sends packed commands, [`TURN`] in a round trip; one answer each, in order. When the link fails, commands that were
