@@ -47,8 +47,21 @@ impl Machine {
 /// The time since some moment of this boot. No user can set this clock, and holders measure their leases by it too: while the machine
 /// sleeps, both stand still.
 fn now() -> Moment {
-    let time = clock_gettime(ClockId::Monotonic);
+    since(ClockId::Monotonic)
+}
+
+fn since(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+/// When this boot began, by the wall clock as it is set now.
+pub(crate) fn began() -> SystemTime {
+    #[cfg(target_os = "linux")]
+    let clock = ClockId::Boottime; // which goes on while the machine sleeps
+    #[cfg(not(target_os = "linux"))]
+    let clock = ClockId::Monotonic;
+    SystemTime::now().checked_sub(since(clock)).unwrap_or(UNIX_EPOCH)
 }
 
 /// The identity of this boot. An error if it can't be read: else this process would take all holds of others for those of another boot.

@@ -11,6 +11,9 @@ use fairlock_rules::Presence;
 
 use crate::dir::{self, Dir};
 
+/// No number of a process has more digits; any user of the directory's group may write more into the file.
+const LONGEST_NUMBER: u64 = 20;
+
 /// Makes the presence file of a client, which lives as long as the file is open. The file is locked before it gets its name:
 /// nobody finds it free.
 pub(crate) fn take(dir: &Dir, client: &str) -> io::Result<File> {
@@ -44,8 +47,8 @@ pub(crate) fn is_free(file: &File) -> bool {
 
 /// The number of the client's process, and the file that says so.
 pub(crate) fn process_of(dir: &Dir, client: &str) -> Option<(i32, File)> {
-    let mut file = open(dir, client)?;
+    let file = open(dir, client)?;
     let mut number = String::new();
-    file.read_to_string(&mut number).ok()?;
+    (&file).take(LONGEST_NUMBER).read_to_string(&mut number).ok()?;
     Some((number.parse().ok()?, file))
 }

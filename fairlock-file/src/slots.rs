@@ -7,19 +7,21 @@
 //!  4096  …       contents that fit into no slot; a write never touches the content that counts
 //! ```
 
-use std::cmp::Reverse;
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 
 use fairlock_rules::DecodeError;
 
 use crate::dir::hash;
+use crate::machine;
 
 /// Its last byte is the number of the layout, as a digit. See `docs/versions.md` before you change what is written.
 const MAGIC: u64 = u64::from_le_bytes(*b"fairloc1");
 const SLOT: usize = 2048;
 const HEAD: usize = 40;
+/// The longest content, of about 200,000 waiters. Any user of the directory's group may write a head that names a longer one.
+const LONGEST: usize = 64 << 20;
 
 /// The content that counts, and where it stands.
 pub(crate) struct Content {
@@ -30,19 +32,24 @@ pub(crate) struct Content {
 }
 
 impl Content {
+    const EMPTY: Content = Content { slot: 1, generation: 0, at: 0, bytes: Vec::new() };
+
     /// Writes the first content of a file that nobody else knows.
     pub(crate) fn begin(file: &File, bytes: &[u8]) -> io::Result<()> {
         file.write_all_at(&[0; 2 * SLOT], 0)?; // a full disk shows here, and not at a later step
-        Content { slot: 1, generation: 0, at: 0, bytes: Vec::new() }.replace(file, bytes)
+        Content::EMPTY.replace(file, bytes)
     }
 
     /// Reads the file, which no other process writes meanwhile. A slot of a later layout speaks for the whole file: the other slot has
-    /// the content from before.
+    /// the content from before. What a power cut left without a whole slot has an empty content.
     pub(crate) fn read(file: &File) -> io::Result<Result<Content, DecodeError>> {
         let mut slots = [0; 2 * SLOT];
         file.read_at(&mut slots, 0)?; // what a shorter file does not have is 0
         let mut heads = [0, 1].map(|slot| (slot, numbers::<5>(&slots[slot * SLOT..])));
-        heads.sort_by_key(|(_, [_, generation, ..])| Reverse(*generation));
+        // The later one first. They wrap: no generation that anybody has written is the last one.
+        if (heads[1].1[1].wrapping_sub(heads[0].1[1]) as i64) > 0 {
+            heads.swap(0, 1);
+        }
         let is_newer = |magic: &u64| magic << 8 == MAGIC << 8 && *magic > MAGIC;
         if let Some(magic) = heads.iter().map(|(_, [magic, ..])| *magic).find(is_newer) {
             return Ok(Err(DecodeError::Newer { found: (magic >> 56) as u8 - b'0' }));
@@ -60,12 +67,19 @@ impl Content {
                 return Ok(Ok(Content { slot, generation, at, bytes }));
             }
         }
-        Ok(Err(DecodeError::Damaged { at: 0 }))
+        let is_blank = slots == [0; 2 * SLOT] && file.metadata()?.len() <= slots.len() as u64;
+        let was_a_lock = is_blank || heads.iter().any(|(_, [magic, ..])| *magic == MAGIC);
+        // No process of this boot leaves a file so, and all others have ended.
+        let was_cut = was_a_lock && file.metadata()?.modified()? < machine::began();
+        Ok(if was_cut { Ok(Content::EMPTY) } else { Err(DecodeError::Damaged { at: 0 }) })
     }
 
     /// Writes the content that counts from now on.
     pub(crate) fn replace(&self, file: &File, bytes: &[u8]) -> io::Result<()> {
-        let (slot, generation) = (1 - self.slot, self.generation + 1);
+        if bytes.len() > LONGEST {
+            return Err(io::Error::new(ErrorKind::FileTooLarge, "too many waiters"));
+        }
+        let (slot, generation) = (1 - self.slot, self.generation.wrapping_add(1));
         let start = slot * SLOT;
         let fits = HEAD + bytes.len() <= SLOT;
         let far = 2 * SLOT as u64;
@@ -95,10 +109,12 @@ fn checksum(generation: u64, at: u64, bytes: &[u8]) -> u64 {
 }
 
 fn read_far(file: &File, at: u64, length: u64) -> io::Result<Option<Vec<u8>>> {
-    if at.checked_add(length).is_none_or(|end| file.metadata().is_ok_and(|file| file.len() < end)) {
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    let end = at.checked_add(length as u64);
+    if length > LONGEST || end.is_none_or(|end| file.metadata().is_ok_and(|file| file.len() < end)) {
         return Ok(None);
     }
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+    let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, at)?;
     Ok(Some(bytes))
 }
@@ -106,9 +122,11 @@ fn read_far(file: &File, at: u64, length: u64) -> io::Result<Option<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::time::SystemTime;
 
     use fairlock_core::{ClientId, LockName};
     use fairlock_rules::LockEntry;
+    use proptest::array::uniform3;
     use proptest::collection::vec;
     use proptest::option;
     use proptest::prelude::*;
@@ -116,6 +134,24 @@ mod tests {
 
     use super::*;
     use crate::state::State;
+
+    /// A length that no content has.
+    const MANY: usize = LONGEST + 1;
+    const EDGES: &[u64] = &[
+        0,
+        1,
+        40,
+        300,
+        SLOT as u64,
+        2 * SLOT as u64,
+        9000,
+        LONGEST as u64,
+        MANY as u64,
+        i64::MAX as u64,
+        1 << 63,
+        u64::MAX - 1,
+        u64::MAX,
+    ];
 
     /// A file in the temp dir.
     struct Scratch(std::path::PathBuf);
@@ -129,6 +165,17 @@ mod tests {
 
         fn file(&self) -> File {
             File::options().read(true).write(true).open(&self.0).unwrap()
+        }
+
+        fn is_of_another_boot(self) -> Scratch {
+            self.file().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+            self
+        }
+
+        /// A head with the right checksum of this content.
+        fn write_head(&self, slot: usize, [generation, at, length]: [u64; 3], content: &[u8]) {
+            let head = [MAGIC, generation, at, length, checksum(generation, at, content)];
+            self.file().write_all_at(&head.map(u64::to_le_bytes).concat(), (slot * SLOT) as u64).unwrap();
         }
 
         fn read(&self) -> Option<Vec<u8>> {
@@ -213,11 +260,32 @@ mod tests {
             prop_assert!(read.is_none_or(|read| read == b"first" || contents.contains(&read)));
         }
 
+        /// Somebody has written them on purpose, with right checksums.
+        #[test]
+        fn wrong_numbers_in_whole_slots_do_no_harm(
+            heads in vec((0..2_usize, uniform3(select(EDGES))), 1..4),
+            new in select(vec![10, SLOT, 9000]),
+        ) {
+            let scratch = scratch(b"first");
+            for (slot, numbers) in heads {
+                let bytes = fs::read(&scratch.0).unwrap();
+                let [_, at, length] = numbers.map(|number| usize::try_from(number).unwrap());
+                let content = at.checked_add(length).and_then(|end| bytes.get(at..end));
+                scratch.write_head(slot, numbers, content.unwrap_or_default());
+            }
+            if let Ok(content) = Content::read(&scratch.file()).unwrap() {
+                // What the file system refuses is an error, and the old content stays.
+                let new = vec![8; new];
+                let is_written = content.replace(&scratch.file(), &new).is_ok();
+                prop_assert_eq!(scratch.read(), Some(if is_written { new } else { content.bytes }));
+            }
+        }
+
         /// So it is with the state of a lock: the content is another lock's state, damaged, or any bytes.
         #[test]
         fn damaged_states_are_states_or_errors(
             name in ".{1,20}",
-            (boot, last) in (any::<u128>(), any::<u64>()),
+            (boot, last) in (any::<u128>(), 0..1_u64 << 53),
             damage in vec((any::<Index>(), any::<u8>()), 0..4),
             end in option::weighted(0.3, any::<Index>()),
         ) {
@@ -238,6 +306,45 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Without the pages that the system had not written yet. Files of this boot are damaged, and those of other programs stay.
+    #[test]
+    fn what_a_power_cut_left_is_empty() {
+        let torn = scratch(b"first");
+        [6000, 7000].iter().for_each(|length| torn.replace(&vec![8; *length]));
+        let mut torn = fs::read(&torn.0).unwrap();
+        torn[2 * SLOT..].fill(0);
+        for (content, was_cut) in [
+            (vec![], true),
+            (vec![0; 40], true),
+            (vec![0; 2 * SLOT], true),
+            (torn, true),
+            (vec![0; 9000], false),
+            (b"a shopping list".to_vec(), false),
+        ] {
+            assert!(Scratch::with(&content).read().is_none());
+            let read = Scratch::with(&content).is_of_another_boot().read();
+            assert_eq!(read, was_cut.then(Vec::new), "{} bytes", content.len());
+        }
+        // The first write makes the file a lock's.
+        let scratch = Scratch::with(b"").is_of_another_boot();
+        scratch.replace(b"second");
+        assert_eq!(scratch.read().unwrap(), b"second");
+    }
+
+    /// And none can be written, since it could not be read.
+    #[test]
+    fn a_content_longer_than_any_is_not_read() {
+        let scratch = scratch(b"first");
+        scratch.file().set_len((2 * SLOT + MANY) as u64).unwrap();
+        scratch.write_head(1, [9, 2 * SLOT as u64, MANY as u64], &vec![0; MANY]);
+        assert_eq!(scratch.read().unwrap(), b"first");
+        let content = Content::read(&scratch.file()).unwrap().unwrap();
+        assert_eq!(
+            content.replace(&scratch.file(), &vec![0; MANY]).unwrap_err().kind(),
+            ErrorKind::FileTooLarge
+        );
     }
 
     #[test]
