@@ -1,21 +1,21 @@
 //! The backend itself: each operation is one step on one file.
 
-use std::collections::HashMap;
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
     LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, Wait, WakeSink, Withdrawn,
-    one_by_one,
 };
 use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
-use fairlock_rules::{DecodeError, LockEntry, OperationContext, StoreContext, renew_by_lock};
+use fairlock_rules::{DecodeError, LockEntry, OperationContext, StoreContext, lock_of, renew_by_lock};
 
 use crate::dir::Dir;
 use crate::failure::failure;
@@ -66,16 +66,26 @@ impl FileBackend {
         self.0.listeners.lock().get(client).and_then(Weak::upgrade)
     }
 
-    /// One step: no other thread or process comes between the read and the write. A process that is killed on the way has changed
-    /// nothing, and the system frees the file.
+    /// One step, in its bound.
     pub(crate) fn step<T>(
         &self,
         lock: &LockName,
         decide: impl FnOnce(&mut LockEntry, &mut OperationContext<'_>) -> T,
     ) -> Result<T, BackendError> {
+        self.step_by(Instant::now() + self.0.files.machine.bound, lock, decide)
+    }
+
+    /// No other thread or process comes between the read and the write. A process that is killed on the way has changed nothing, and
+    /// the system frees the file. Fails if another process does not free it by `give_up_at`.
+    fn step_by<T>(
+        &self,
+        give_up_at: Instant,
+        lock: &LockName,
+        decide: impl FnOnce(&mut LockEntry, &mut OperationContext<'_>) -> T,
+    ) -> Result<T, BackendError> {
         let failed = |error| failure(format_args!("the file of lock {lock}"), error);
         let Store { files, .. } = &*self.0;
-        let (answer, wake_ups) = files.with(lock, |file| {
+        let (answer, wake_ups) = files.with(lock, give_up_at, |file| {
             // Load.
             let content =
                 Content::read(file).map_err(failed)?.map_err(|error| unreadable(&files.dir, lock, error))?;
@@ -116,54 +126,79 @@ fn ahead_of(entry: &LockEntry, place: &Place<'_>) -> Vec<OwnerId> {
 fn unreadable(dir: &Dir, lock: &LockName, error: DecodeError) -> BackendError {
     match error {
         DecodeError::Newer { .. } => error.into(),
-        _ => BackendError::new(BackendErrorKind::Corrupt, format!("{} is no lock", dir.lock(lock).display())),
+        _ => {
+            let path = dir.lock(lock);
+            let message = format!(
+                "{} is damaged, or another program's: remove the file once no process uses the lock",
+                path.display()
+            );
+            BackendError::new(BackendErrorKind::Corrupt, message)
+        }
     }
 }
 
 impl Backend for FileBackend {
     fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
-        one_by_one(asks, |ask| {
-            let place = &ask.place;
-            let (answer, ahead) = self.step(&place.lock.name, |entry, context| {
-                entry.end_gone(context, place.units);
-                let answer = entry.acquire(context, ask);
-                let is_over = matches!(answer, Ok(Acquired::Granted { .. }) | Err(_));
-                let waits = !is_over && place.wait != Wait::No;
-                (answer, if waits { ahead_of(entry, place) } else { Vec::new() })
-            })?;
-            self.watch(place, &ahead);
-            answer
-        })
+        free_ones_first(
+            &self.0.files.machine,
+            asks,
+            |ask| ask.place.lock,
+            |asks, give_up_at| asks.iter().map(|ask| self.acquire_by(give_up_at(), ask)).collect(),
+        )
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        self.step(&hold.lock.name, |entry, context| entry.set_hold_count(context, hold, holds))
+        let set = self.step(&hold.lock.name, |entry, context| entry.set_hold_count(context, hold, holds));
+        self.or_if_removed(HoldCountSet::Lost, set)
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
-        one_by_one(holds, |hold| self.step(&hold.lock.name, |entry, context| entry.release(context, hold)))
+        let release = |give_up_at, hold: &Hold<'_>| {
+            self.step_by(give_up_at, &hold.lock.name, |entry, context| entry.release(context, hold))
+        };
+        free_ones_first(
+            &self.0.files.machine,
+            holds,
+            |hold| hold.lock,
+            |holds, give_up_at| {
+                let released = holds.iter().map(|hold| release(give_up_at(), hold));
+                released.map(|released| self.or_if_removed(Released::NotHeld, released)).collect()
+            },
+        )
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
-        self.step(&hold.lock.name, |entry, context| entry.keep(context, hold, keeper, lease))
+        let kept = self.step(&hold.lock.name, |entry, context| entry.keep(context, hold, keeper, lease));
+        self.or_if_removed(HoldKept::NotHeld, kept)
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        let mut failed: Option<BackendError> = None;
-        renew_by_lock(items, |lock, items| {
-            // After a lock that could not be asked about no other is: each might wait as long.
-            let renewed = failed.clone().map_or_else(|| self.renew_lock(lock, items), Err);
-            failed =
-                renewed.as_ref().err().filter(|error| error.kind() == BackendErrorKind::Unavailable).cloned();
-            renewed
-                .map_or_else(|error| vec![Err(error); items.len()], |all| all.into_iter().map(Ok).collect())
-        })
+        free_ones_first(
+            &self.0.files.machine,
+            items,
+            |item| lock_of(item),
+            |items, give_up_at| {
+                renew_by_lock(items, |lock, items| match self.renew_lock(give_up_at(), lock, items) {
+                    Ok(renewed) => renewed.into_iter().map(Ok).collect(),
+                    Err(error) => vec![self.or_if_removed(Renewal::Lost, Err(error)); items.len()],
+                })
+            },
+        )
     }
 
     fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
-        one_by_one(places, |place| {
-            self.step(&place.lock.name, |entry, context| entry.withdraw(context, place))
-        })
+        let withdraw = |give_up_at, place: &Place<'_>| {
+            self.step_by(give_up_at, &place.lock.name, |entry, context| entry.withdraw(context, place))
+        };
+        free_ones_first(
+            &self.0.files.machine,
+            places,
+            |place| place.lock,
+            |places, give_up_at| {
+                let withdrawn = places.iter().map(|place| withdraw(give_up_at(), place));
+                withdrawn.map(|withdrawn| self.or_if_removed(Withdrawn::Left, withdrawn)).collect()
+            },
+        )
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
@@ -206,8 +241,26 @@ impl Backend for FileBackend {
 }
 
 impl FileBackend {
-    fn renew_lock(&self, lock: &LockName, items: &[Renew<'_>]) -> Result<Vec<Renewal>, BackendError> {
-        let (answers, waits) = self.step(lock, |entry, context| {
+    fn acquire_by(&self, give_up_at: Instant, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
+        let place = &ask.place;
+        let (answer, ahead) = self.step_by(give_up_at, &place.lock.name, |entry, context| {
+            entry.end_gone(context, place.units);
+            let answer = entry.acquire(context, ask);
+            let is_over = matches!(answer, Ok(Acquired::Granted { .. }) | Err(_));
+            let waits = !is_over && place.wait != Wait::No;
+            (answer, if waits { ahead_of(entry, place) } else { Vec::new() })
+        })?;
+        self.watch(place, &ahead);
+        answer
+    }
+
+    fn renew_lock(
+        &self,
+        give_up_at: Instant,
+        lock: &LockName,
+        items: &[Renew<'_>],
+    ) -> Result<Vec<Renewal>, BackendError> {
+        let (answers, waits) = self.step_by(give_up_at, lock, |entry, context| {
             if items.iter().any(|item| matches!(item, Renew::Place { .. })) {
                 entry.end_gone(context, u32::MAX);
             }
@@ -224,4 +277,40 @@ impl FileBackend {
         waits.iter().for_each(|(place, ahead)| self.watch(place, ahead));
         Ok(answers)
     }
+
+    /// The answer; or this one if the directory was removed, and with it what this client had there.
+    fn or_if_removed<A>(&self, gone: A, answer: Result<A, BackendError>) -> Result<A, BackendError> {
+        answer.or_else(|error| if self.0.files.dir.was_removed() { Ok(gone) } else { Err(error) })
+    }
+}
+
+/// The answers to questions about several locks. Each lock is a file of its own: first those are asked whose files are free, and the
+/// others, which may stand still, share what time is left.
+fn free_ones_first<Q: Copy, A>(
+    machine: &Machine,
+    questions: &[Q],
+    lock_of: impl Fn(&Q) -> &LockId,
+    ask: impl Fn(&[Q], &dyn Fn() -> Instant) -> Vec<Result<A, BackendError>>,
+) -> Vec<Result<A, BackendError>> {
+    let locks =
+        |questions: &[Q]| questions.iter().map(|one| &lock_of(one).name).collect::<HashSet<_>>().len();
+    let began = Instant::now();
+    if locks(questions) <= 1 {
+        return ask(questions, &|| began + machine.bound);
+    }
+    let mut answers = ask(questions, &|| began);
+    let is_late = |answer: &Result<A, _>| {
+        answer.as_ref().is_err_and(|error: &BackendError| error.kind() == BackendErrorKind::Unavailable)
+    };
+    let late: Vec<usize> = (0..answers.len()).filter(|at| is_late(&answers[*at])).collect();
+    let again: Vec<Q> = late.iter().map(|at| questions[*at]).collect();
+    let (end, left) = (Instant::now() + machine.short_bound(), Cell::new(locks(&again) as u32));
+    let share = || {
+        let (now, locks) = (Instant::now(), left.replace(left.get().saturating_sub(1)).max(1));
+        now + end.saturating_duration_since(now) / locks
+    };
+    for (at, answer) in late.into_iter().zip(ask(&again, &share)) {
+        answers[at] = answer;
+    }
+    answers
 }

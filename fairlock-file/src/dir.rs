@@ -37,7 +37,7 @@ impl Dir {
             _ => {
                 let message =
                     format!("the directory {path} was removed, and all locks with it: open it again");
-                Err(BackendError::new(BackendErrorKind::Refused, message))
+                Err(BackendError::new(BackendErrorKind::InvalidConfig, message)) // no repeat helps
             }
         }
     }
@@ -52,6 +52,11 @@ impl Dir {
             }
             _ => error,
         }
+    }
+
+    /// Whether it was certainly removed. The system may as well not say.
+    pub(crate) fn was_removed(&self) -> bool {
+        self.check().is_err_and(|error| error.kind() == BackendErrorKind::InvalidConfig)
     }
 
     /// The file of a lock: its name, with escapes; of a long name the beginning and a hash.

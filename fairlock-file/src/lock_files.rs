@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,13 +29,30 @@ const MOST_OPEN: usize = 64;
 const LOOKS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// The files of all locks in a directory. A thread takes an open file out for its step: the system's lock is one of the open file,
+/// The files of all locks in a directory. The threads of this process take turns on each: the system's lock is one of the open file,
 /// and would not keep two threads apart that share it.
 #[derive(Debug)]
 pub(crate) struct LockFiles {
     pub(crate) dir: Arc<Dir>,
     pub(crate) machine: Machine,
-    open: Mutex<HashMap<LockName, Open>>,
+    used: Mutex<Used>,
+}
+
+/// The files that this process uses. A child that was forked has the same open files, and so the same locks of the system: the child
+/// drops them, and opens its own.
+#[derive(Debug, Default)]
+struct Used {
+    process: u32,
+    files: HashMap<LockName, Arc<LockFile>>,
+}
+
+/// The file of one lock.
+#[derive(Debug, Default)]
+struct LockFile {
+    /// Kept open from the last step.
+    open: Mutex<Option<Open>>,
+    /// Whether the last step waited in vain for the file.
+    is_stuck: AtomicBool,
 }
 
 /// An open file, and which one it is.
@@ -47,36 +65,54 @@ struct Open {
 
 impl LockFiles {
     pub(crate) fn new(dir: Arc<Dir>, machine: Machine) -> LockFiles {
-        LockFiles { dir, machine, open: Mutex::default() }
+        LockFiles { dir, machine, used: Mutex::default() }
     }
 
-    /// Calls `step` with the lock's file, which no other thread or process has meanwhile. Fails if the file is not free in time.
+    /// Calls `step` with the lock's file, which no other thread or process has meanwhile. Fails if the file is not free by `give_up_at`.
     pub(crate) fn with<T>(
         &self,
         lock: &LockName,
+        give_up_at: Instant,
         step: impl FnOnce(&File) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
         let failed = |error| failure(format_args!("the file of lock {lock}"), error);
-        let (began, bound) = (Instant::now(), self.machine.bound);
-        let mut kept = self.open.lock().remove(lock);
+        let (used, began) = (self.used(lock), Instant::now());
+        let is_stuck = used.is_stuck.load(Ordering::Relaxed);
+        let bound = if is_stuck { self.machine.short_bound() } else { self.machine.bound };
+        let give_up_at = give_up_at.min(began + bound);
+        let in_vain = |error| {
+            // A single look says nothing.
+            used.is_stuck.fetch_or(began < give_up_at, Ordering::Relaxed);
+            error
+        };
+        // Held over the step: the other threads of this process wait here, each until its own time is over.
+        let kept = used.open.try_lock_until(give_up_at);
+        let mut kept =
+            kept.ok_or_else(|| in_vain(not_free(format_args!("lock {lock}"), "another thread")))?;
         let open = loop {
             let open = kept.take().map_or_else(|| self.open(lock), Ok)?;
-            wait_for(&open.file, began, bound, format_args!("lock {lock}"))?;
+            wait_for(&open.file, give_up_at, format_args!("lock {lock}")).map_err(in_vain)?;
             // The file may have lost its name before it was ours, and keep another one: then the lock is a new file.
             if is_at(&open.path, open.identity).map_err(failed)? {
                 break open;
             }
         };
+        used.is_stuck.store(false, Ordering::Relaxed);
         let answer = step(&open.file);
         // Explicitly: a child that was forked meanwhile has the file open as well.
         if open.file.unlock().is_ok() {
-            let mut kept = self.open.lock();
-            if kept.len() >= MOST_OPEN {
-                kept.clear();
-            }
-            kept.insert(lock.clone(), open);
+            *kept = Some(open);
         }
         answer
+    }
+
+    fn used(&self, lock: &LockName) -> Arc<LockFile> {
+        let (mut used, process) = (self.used.lock(), std::process::id());
+        if used.process != process || used.files.len() >= MOST_OPEN && !used.files.contains_key(lock) {
+            // A thread in a step goes on with its file: another one that opens the file anew waits for the system's lock.
+            *used = Used { process, files: HashMap::new() };
+        }
+        Arc::clone(used.files.entry(lock.clone()).or_default())
     }
 
     /// The lock's file, which is made if needed.
@@ -117,25 +153,39 @@ impl LockFiles {
 }
 
 /// Locks the file. `File::lock` would be simpler, but has no time limit.
-pub(crate) fn wait_for(
-    file: &File,
-    began: Instant,
-    bound: Duration,
-    whose: impl Display,
-) -> Result<(), BackendError> {
-    for look in 0_u32.. {
+pub(crate) fn wait_for(file: &File, give_up_at: Instant, whose: impl Display) -> Result<(), BackendError> {
+    let mut looks = 0;
+    loop {
+        looks += 1;
         match file.try_lock() {
             Ok(()) => return Ok(()),
             Err(TryLockError::Error(error)) => {
                 return Err(failure(format_args!("the file of {whose}"), error));
             }
-            Err(TryLockError::WouldBlock) if look < LOOKS => thread::yield_now(),
-            Err(TryLockError::WouldBlock) if began.elapsed() > bound => break,
+            Err(TryLockError::WouldBlock) if looks <= LOOKS => thread::yield_now(),
+            Err(TryLockError::WouldBlock) if Instant::now() > give_up_at => break,
             Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
         }
     }
-    let message = format!("another process has had the file of {whose} for {bound:?}");
-    Err(BackendError::new(BackendErrorKind::Unavailable, message))
+    let holder = if looks > LOOKS + 1 { holder_of(file) } else { None }; // few have to know after so short a time
+    Err(not_free(whose, &holder.map_or_else(|| "another process".into(), |id| format!("process {id}"))))
+}
+
+fn not_free(whose: impl Display, holder: &str) -> BackendError {
+    let message = format!("{holder} has the file of {whose}, and does not free it");
+    BackendError::new(BackendErrorKind::Unavailable, message)
+}
+
+/// Which process has the file locked, if the system tells.
+fn holder_of(file: &File) -> Option<u32> {
+    let found = file.metadata().ok()?;
+    // As in `1: FLOCK  ADVISORY  WRITE 4711 fd:01:262145 0 EOF`. A line of a process that waits has an arrow.
+    let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    let id = format!("{major:02x}:{minor:02x}:{}", found.ino());
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let mut words = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let line = words.find(|words| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&&*id))?;
+    line[4].parse().ok().filter(|id| *id > 0)
 }
 
 /// Whether this file still has this name.

@@ -53,7 +53,7 @@ impl FileBackend {
     /// As between two steps: without the file's lock, two steps might write both slots while they are read.
     fn state_in(&self, path: &Path) -> Result<Option<State>, BackendError> {
         let Ok(file) = dir::open(path, false) else { return Ok(None) };
-        wait_for(&file, Instant::now(), self.0.files.machine.bound, path.display())?;
+        wait_for(&file, Instant::now() + self.0.files.machine.bound, path.display())?;
         let read = Content::read(&file);
         _ = file.unlock(); // a child that was forked meanwhile has the file open as well
         let decode = |content: Content| State::decode(&content.bytes, self.0.files.machine.boot);

@@ -34,6 +34,12 @@ impl Machine {
         }
     }
 
+    /// The longest wait for a file if the last step of this process has waited in vain; and for all files together that are not free when
+    /// a call is about several locks. A file that stands still must not cost other locks the time of their renewals.
+    pub(crate) fn short_bound(&self) -> Duration {
+        self.bound / 4
+    }
+
     /// The time of a step.
     pub(crate) fn now(&self) -> Moment {
         #[cfg(test)]

@@ -26,6 +26,8 @@ const TOGETHER: usize = 20;
 const LONGEST: usize = TOGETHER * 2 * 1024;
 /// How often a client looks for files that nobody uses.
 const SWEEPS_EVERY: Duration = Duration::from_secs(60 * 60);
+/// How often a client looks whether its directory is still there.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
 /// How long a thread that can't wait for messages rests.
 const REST: Duration = Duration::from_secs(1);
 
@@ -98,7 +100,7 @@ impl Listener {
         sweep::sweep_if_due(files, SWEEPS_EVERY);
         loop {
             self.have_ended(&processes.follow(&self.dir, &self.watched));
-            match processes.wait(&self.socket, SWEEPS_EVERY) {
+            match processes.wait(&self.socket, LOOKS_EVERY) {
                 Ok(clients) => self.have_ended(&clients),
                 Err(error) => {
                     processes = Processes::default(); // they may be too many
@@ -108,6 +110,8 @@ impl Listener {
             match self.socket.recv(&mut text) {
                 _ if self.has_ended.load(Ordering::SeqCst) => return,
                 Ok(length) => self.hear(&text[..length]),
+                // Whoever renews now learns what is lost. Again and again, since a grant may be under way.
+                Err(_) if self.dir.was_removed() => self.sink.wake(Wake::Gap),
                 Err(_) => sweep::sweep_if_due(files, SWEEPS_EVERY),
             }
         }

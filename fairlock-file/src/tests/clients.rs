@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place as Asked, Renew, Renewal, RequestId,
-    Wake, WakeSink, only,
+    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place as Asked, Released, Renew, Renewal,
+    RequestId, Wake, WakeSink, only,
 };
 use fairlock_core::{ClientId, LockKind, LockName, OwnerId, TryLock};
 use fairlock_rules::{WakeUp, WakeUpKind};
@@ -115,6 +115,36 @@ fn a_damaged_lock_keeps_no_other_from_being_renewed() {
         assert_eq!(answers[damaged].as_ref().unwrap_err().kind(), BackendErrorKind::Corrupt);
         assert_eq!(answers[whole].as_ref().unwrap(), &Renewal::Renewed);
     }
+}
+
+/// Another process stands still in a step on one of them, whichever is asked about first.
+#[test]
+fn a_lock_that_is_stuck_costs_the_others_nothing() {
+    let (place, owner) = (Place::new(), OwnerId::new("a:1"));
+    let backend = place.open();
+    let locks = [(); 4].map(|()| lock(&ClientId::random().to_string()));
+    let holds = locks.each_ref().map(|lock| {
+        let Acquired::Granted { token, .. } = ask(&backend, lock, &owner) else { panic!() };
+        Hold::new(lock, &owner, RequestId::new(1), token)
+    });
+    let renewals = holds.map(|hold| Renew::Hold { hold, holds: 1, lease: LEASE });
+    let asks = locks.each_ref().map(|lock| Acquire::new(Asked::new(lock, &owner, RequestId::new(1)), LEASE));
+    let others = locks.each_ref().map(|lock| Asked::new(lock, &owner, RequestId::new(2)));
+    for stuck in &locks {
+        let file = File::open(backend.0.files.dir.lock(&stuck.name)).unwrap();
+        file.lock().unwrap();
+        let failed = |which: Vec<bool>| {
+            assert_eq!(which, locks.each_ref().map(|lock| lock == stuck));
+        };
+        failed(backend.renew(ClientId::random(), &renewals).iter().map(Result::is_err).collect());
+        failed(backend.acquire(&asks).iter().map(Result::is_err).collect());
+        failed(backend.withdraw(&others).iter().map(Result::is_err).collect());
+    }
+    let file = File::open(backend.0.files.dir.lock(&locks[0].name)).unwrap();
+    file.lock().unwrap();
+    assert!(
+        backend.release(&holds)[1..].iter().all(|released| *released.as_ref().unwrap() == Released::Released)
+    );
 }
 
 #[test]

@@ -151,12 +151,46 @@ fn a_step_names_a_later_layout() {
     assert!(error.kind() != BackendErrorKind::Corrupt, "{error}");
 }
 
-/// A full disk and a missing right stay; what else fails may work in the next moment.
+/// A full disk and a missing right stay, as what has the file's name; what else fails may work in the next moment.
 #[test]
 fn what_the_system_refuses_is_not_called_unavailable() {
     let kind = |kind: ErrorKind| failure("x", io::Error::from(kind)).kind();
     assert_eq!(kind(ErrorKind::StorageFull), BackendErrorKind::Refused);
-    assert_eq!(kind(ErrorKind::ReadOnlyFilesystem), BackendErrorKind::Refused);
     assert_eq!(kind(ErrorKind::PermissionDenied), BackendErrorKind::Denied);
+    assert_eq!(kind(ErrorKind::ReadOnlyFilesystem), BackendErrorKind::Denied);
     assert_eq!(kind(ErrorKind::Interrupted), BackendErrorKind::Unavailable);
+}
+
+/// What another program, or another user of the group, has put there stays there.
+#[test]
+fn what_is_no_file_at_a_name_is_no_outage() {
+    let place = Place::new();
+    let backend = place.open();
+    let name = |name: &str| place.0.join(format!("{name}.lock"));
+    fs::create_dir(name("directory")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", name("link")).unwrap();
+    let _socket = std::os::unix::net::UnixDatagram::bind(name("socket")).unwrap();
+    let pipe = std::process::Command::new("mkfifo").arg(name("pipe")).status();
+    assert!(pipe.unwrap().success());
+    for name in ["directory", "link", "socket", "pipe"] {
+        let error = backend.inspect(&lock(name), 0..0).unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Corrupt, "{error}");
+    }
+}
+
+/// As long as any user of the directory's group has made it.
+#[test]
+fn no_more_of_a_presence_is_read_than_a_number() {
+    let place = Place::new();
+    let dir = Dir::open(place.0.clone()).unwrap();
+    let peak = || {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+    };
+    let client = ClientId::random().to_string();
+    File::create(dir.here(&client)).unwrap().set_len(400 << 20).unwrap();
+    let before = peak();
+    assert!(presence::process_of(&dir, &client).is_none());
+    assert!(peak() < before + 200, "{before} MB, then {}", peak()); // other tests use some
 }
