@@ -195,3 +195,27 @@ pub(crate) fn is_at(path: &Path, identity: (u64, u64)) -> io::Result<bool> {
         found => Ok(found? == identity),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fairlock_core::ClientId;
+
+    use super::*;
+
+    /// Its parent is in a step: the two have one open file, and so one lock of the system. No test can fork: that is unsafe.
+    #[test]
+    fn a_forked_child_does_not_step_into_its_parents_step() {
+        let path = std::env::temp_dir().join(ClientId::random().to_string());
+        let files = LockFiles::new(Arc::new(Dir::open(path.clone()).unwrap()), Machine::of_boot(1));
+        let lock = LockName::new("x").unwrap();
+        let step = || files.with(&lock, Instant::now(), |_| Ok(()));
+        step().unwrap();
+        let parents = files.used(&lock).open.lock().as_ref().unwrap().file.try_clone().unwrap();
+        parents.lock().unwrap();
+        files.used.lock().process = 0;
+        assert_eq!(step().unwrap_err().kind(), BackendErrorKind::Unavailable);
+        parents.unlock().unwrap();
+        step().unwrap();
+        fs::remove_dir_all(path).unwrap();
+    }
+}

@@ -2,6 +2,7 @@
 
 mod clients;
 mod conformance;
+mod crafted;
 mod files;
 mod others;
 mod store;
