@@ -1,6 +1,9 @@
 //! The queue as bytes.
 
+use std::collections::{BTreeMap, HashMap};
+
 use super::clock::Clock;
+use super::ranks::Ranks;
 use super::{Queue, QueuedPlace};
 use crate::bytes::{Coded, read, read_list};
 
@@ -20,13 +23,19 @@ impl Coded for Queue {
 
     fn read(from: &mut &[u8]) -> Option<Queue> {
         let (clock, served, rests_until) = read(from)?;
-        let mut queue = Queue { clock, served, rests_until, ..Queue::default() };
-        read_list(from, |(ticket, place): (u64, QueuedPlace)| {
-            let is_new = queue.is_free(ticket) && queue.ticket_of(&place.owner, place.request).is_none();
-            queue.insert(ticket, place);
-            is_new.then_some(())
+        let mut places: Vec<(u64, QueuedPlace)> = Vec::new();
+        read_list(from, |place: (u64, QueuedPlace)| {
+            let is_later = places.last().is_none_or(|last| last.0 < place.0);
+            places.push(place);
+            is_later.then_some(())
         })?;
-        Some(queue)
+        let of_request =
+            |(ticket, place): &(u64, QueuedPlace)| ((place.owner.clone(), place.request), *ticket);
+        let tickets: HashMap<_, _> = places.iter().map(of_request).collect();
+        let (length, mut ranks) = (places.len(), Ranks::default());
+        let places: BTreeMap<_, _> = places.into_iter().collect(); // sorted, and so made as a whole
+        places.keys().for_each(|ticket| ranks.add(*ticket, &places));
+        (tickets.len() == length).then_some(Queue { places, tickets, ranks, clock, served, rests_until })
     }
 }
 
