@@ -154,7 +154,7 @@ impl LockFiles {
 
 /// Locks the file. `File::lock` would be simpler, but has no time limit.
 pub(crate) fn wait_for(file: &File, give_up_at: Instant, whose: impl Display) -> Result<(), BackendError> {
-    let mut looks = 0;
+    let (mut looks, began) = (0, Instant::now());
     loop {
         looks += 1;
         match file.try_lock() {
@@ -163,8 +163,13 @@ pub(crate) fn wait_for(file: &File, give_up_at: Instant, whose: impl Display) ->
                 return Err(failure(format_args!("the file of {whose}"), error));
             }
             Err(TryLockError::WouldBlock) if looks <= LOOKS => thread::yield_now(),
-            Err(TryLockError::WouldBlock) if Instant::now() > give_up_at => break,
-            Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
+            Err(TryLockError::WouldBlock) => {
+                let now = Instant::now();
+                if now > give_up_at {
+                    break;
+                }
+                thread::sleep((now - began).min((give_up_at - now) / 200).max(PAUSE));
+            }
         }
     }
     let holder = if looks > LOOKS + 1 { holder_of(file) } else { None }; // few have to know after so short a time
