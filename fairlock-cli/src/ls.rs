@@ -1,6 +1,6 @@
 //! `fairlock ls`: the locks that are held or waited for.
 
-use fairlock::{Holder, LockName, LockState};
+use fairlock::{Error, Holder, LockName, LockState};
 use serde_json::Value;
 
 use crate::args::{Ls, Server};
@@ -8,13 +8,12 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::kind::{self, and_more, held_by, holder_name, waits_per_second};
 use crate::names::{columns, escaped};
+use crate::report::say;
 use crate::screen::{Picture, Row};
-use crate::server;
+use crate::server::{self, Locks};
 use crate::show::summary;
 use crate::tree;
 use crate::watch::watch;
-
-type Locks = Vec<(LockName, LockState)>;
 
 const COLUMNS: [(&str, usize); 6] =
     [("LOCK", 0), ("HELD BY", 0), ("HOW", 8), ("FOR", 6), ("WAITING", 7), ("WAITS/S", 7)];
@@ -24,8 +23,9 @@ pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
         return tree::blocked(server, options);
     }
     let store = server::store(server)?;
-    let text = |locks: &Locks| {
+    let text = |(locks, unread): &(Locks, Vec<Error>)| {
         if options.json {
+            unread.iter().for_each(|error| say(&error.to_string()));
             let all: Vec<Value> = locks.iter().map(|(name, state)| summary(name.as_str(), state)).collect();
             return format!("{}\n", Value::from(all));
         }
@@ -33,15 +33,20 @@ pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
         let width = longest.unwrap_or(0).min(40);
         let rows: String =
             locks.iter().map(|(name, state)| row(&escaped(name.as_str()), state, width)).collect();
-        server::where_it_looks(server) + &rows
+        let unread: String = unread.iter().map(|error| format!("{error}\n")).collect();
+        server::where_it_looks(server) + &rows + &unread
     };
-    let picture = |locks: &Locks| Picture {
+    let picture = |(locks, unread): &(Locks, Vec<Error>)| Picture {
         head: format!("locks: {}{}", locks.len(), server::and_where(server)),
         columns: &COLUMNS,
-        rows: locks.iter().map(|(name, state)| screen_row(name, state)).collect(),
+        rows: locks
+            .iter()
+            .map(|(name, state)| screen_row(name, state))
+            .chain(unread.iter().map(unread_row))
+            .collect(),
         ..Picture::default()
     };
-    let look = || Ok(store.locks(options.pattern.as_deref())?);
+    let look = || Ok(store.locks_and_unread(options.pattern.as_deref())?);
     watch(options.watch, look, text, (!options.json).then_some(picture))
 }
 
@@ -77,6 +82,12 @@ fn screen_row(name: &LockName, state: &LockState) -> Row {
             waits_per_second(state, 0),
         ],
     }
+}
+
+fn unread_row(error: &Error) -> Row {
+    let name = error.lock_name().map(|name| escaped(name.as_str())).unwrap_or_default();
+    let cells = [vec![name, error.to_string()], vec![String::new(); COLUMNS.len() - 2]].concat();
+    Row { key: error.to_string(), state: String::new(), cells }
 }
 
 /// How the lock is held, in a word or two: nothing to say of a lock that one holder has.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlock::backend::Backend;
 use fairlock::{
-    Client, FileBackend, LockName, LockState, Login, PostgresBackend, PostgresBuilder, RedisBackend,
+    Client, Error, FileBackend, LockName, LockState, Login, PostgresBackend, PostgresBuilder, RedisBackend,
     RedisBuilder,
 };
 
@@ -18,6 +18,8 @@ use crate::settings::{SHORTEST_LEASE, Terms, own_dir};
 
 /// How long an answer may take, by default.
 const RESPONSE: Duration = Duration::from_secs(1);
+
+pub(crate) type Locks = Vec<(LockName, LockState)>;
 
 /// A store, with what the library offers beside its trait.
 #[derive(Clone)]
@@ -36,11 +38,19 @@ impl Store {
         }
     }
 
-    pub(crate) fn locks(&self, pattern: Option<&str>) -> fairlock::Result<Vec<(LockName, LockState)>> {
+    pub(crate) fn locks(&self, pattern: Option<&str>) -> fairlock::Result<Locks> {
         match self {
             Store::Redis(backend) => backend.locks(pattern),
             Store::Postgres(backend) => backend.locks(pattern),
             Store::File(backend) => backend.locks(pattern),
+        }
+    }
+
+    /// The same, and why other locks can't be read, where each lock is a file of its own.
+    pub(crate) fn locks_and_unread(&self, pattern: Option<&str>) -> fairlock::Result<(Locks, Vec<Error>)> {
+        match self {
+            Store::File(backend) => backend.locks_and_unread(pattern),
+            Store::Redis(_) | Store::Postgres(_) => Ok((self.locks(pattern)?, Vec::new())),
         }
     }
 

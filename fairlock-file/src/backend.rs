@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::hash::Hash;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -87,8 +88,9 @@ impl FileBackend {
         let Store { files, .. } = &*self.0;
         let (answer, wake_ups) = files.with(lock, give_up_at, |file| {
             // Load.
-            let content =
-                Content::read(file).map_err(failed)?.map_err(|error| unreadable(&files.dir, lock, error))?;
+            let content = Content::read(file)
+                .map_err(failed)?
+                .map_err(|error| unreadable(&files.dir.lock(lock), error))?;
             let State { last, mut entry, .. } =
                 State::of(lock, &content.bytes, &files.dir, files.machine.boot)?;
             // Decide.
@@ -123,11 +125,10 @@ fn ahead_of(entry: &LockEntry, place: &Place<'_>) -> Vec<OwnerId> {
     ahead.filter(|owner| owner.client() != place.owner.client()).cloned().collect()
 }
 
-fn unreadable(dir: &Dir, lock: &LockName, error: DecodeError) -> BackendError {
+pub(crate) fn unreadable(path: &Path, error: DecodeError) -> BackendError {
     match error {
         DecodeError::Newer { .. } => error.into(),
         _ => {
-            let path = dir.lock(lock);
             let message = format!(
                 "{} is damaged, or another program's: remove the file once no process uses the lock",
                 path.display()
@@ -142,7 +143,7 @@ impl Backend for FileBackend {
         free_ones_first(
             &self.0.files.machine,
             asks,
-            |ask| ask.place.lock,
+            |ask| &ask.place.lock.name,
             |asks, give_up_at| asks.iter().map(|ask| self.acquire_by(give_up_at(), ask)).collect(),
         )
     }
@@ -159,7 +160,7 @@ impl Backend for FileBackend {
         free_ones_first(
             &self.0.files.machine,
             holds,
-            |hold| hold.lock,
+            |hold| &hold.lock.name,
             |holds, give_up_at| {
                 let released = holds.iter().map(|hold| release(give_up_at(), hold));
                 released.map(|released| self.or_if_removed(Released::NotHeld, released)).collect()
@@ -176,7 +177,7 @@ impl Backend for FileBackend {
         free_ones_first(
             &self.0.files.machine,
             items,
-            |item| lock_of(item),
+            |item| &lock_of(item).name,
             |items, give_up_at| {
                 renew_by_lock(items, |lock, items| match self.renew_lock(give_up_at(), lock, items) {
                     Ok(renewed) => renewed.into_iter().map(Ok).collect(),
@@ -193,7 +194,7 @@ impl Backend for FileBackend {
         free_ones_first(
             &self.0.files.machine,
             places,
-            |place| place.lock,
+            |place| &place.lock.name,
             |places, give_up_at| {
                 let withdrawn = places.iter().map(|place| withdraw(give_up_at(), place));
                 withdrawn.map(|withdrawn| self.or_if_removed(Withdrawn::Left, withdrawn)).collect()
@@ -286,14 +287,13 @@ impl FileBackend {
 
 /// The answers to questions about several locks. Each lock is a file of its own: first those are asked whose files are free, and the
 /// others, which may stand still, share what time is left.
-fn free_ones_first<Q: Copy, A>(
+pub(crate) fn free_ones_first<Q: Copy, A, L: Hash + Eq + ?Sized>(
     machine: &Machine,
     questions: &[Q],
-    lock_of: impl Fn(&Q) -> &LockId,
+    lock_of: impl Fn(&Q) -> &L,
     ask: impl Fn(&[Q], &dyn Fn() -> Instant) -> Vec<Result<A, BackendError>>,
 ) -> Vec<Result<A, BackendError>> {
-    let locks =
-        |questions: &[Q]| questions.iter().map(|one| &lock_of(one).name).collect::<HashSet<_>>().len();
+    let locks = |questions: &[Q]| questions.iter().map(&lock_of).collect::<HashSet<_>>().len();
     let began = Instant::now();
     if locks(questions) <= 1 {
         return ask(questions, &|| began + machine.bound);

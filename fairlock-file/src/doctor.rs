@@ -16,7 +16,7 @@ const STEPS: usize = 20;
 
 impl FileBackend {
     /// Checks the directory. The topics are, in this order: `directory`, who shares it; `trial`: a lock of a random name
-    /// (`fairlock-doctor:…`) is acquired and released, and how long each takes.
+    /// (`fairlock-doctor:…`) is acquired and released, and how long each takes; `locks`, for each lock that can't be read: why.
     ///
     /// # Errors
     /// `Refused` if the directory was removed, `Denied` or `Unavailable` if it can't be read. Any later failure is a finding.
@@ -48,6 +48,8 @@ impl FileBackend {
         };
         let finding =
             |(topic, (verdict, text))| Finding::new(dir.path.display().to_string(), topic, verdict, text);
-        Ok([("directory", directory), ("trial", trial)].map(finding).into())
+        let unread = self.locks_and_unread(None)?.1;
+        let unread = unread.iter().map(|error| ("locks", (Verdict::Unsafe, error.to_string())));
+        Ok([("directory", directory), ("trial", trial)].into_iter().chain(unread).map(finding).collect())
     }
 }

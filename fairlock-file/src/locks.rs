@@ -2,14 +2,15 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use fairlock_core::backend::{BackendError, LockState};
 use fairlock_core::{Error, LockName, OwnerId};
-use fairlock_rules::{DecodeError, StoreContext, fits_pattern};
+use fairlock_rules::{StoreContext, fits_pattern};
 
-use crate::backend::FileBackend;
+use crate::backend::{FileBackend, free_ones_first, unreadable};
 use crate::dir;
 use crate::failure::failure;
 use crate::lock_files::wait_for;
@@ -26,41 +27,68 @@ impl FileBackend {
     /// user, is left out.
     ///
     /// # Errors
-    /// `Unsupported` if a newer version of fairlock keeps one of the locks; `Refused` if the directory was removed; `Denied` or
+    /// `Unsupported` if a newer version of fairlock keeps one of the locks; `InvalidConfig` if the directory was removed; `Denied` or
     /// `Unavailable` if it can't be read, or if a process stands still in a step.
     pub fn locks(&self, pattern: Option<&str>) -> fairlock_core::Result<Vec<(LockName, LockState)>> {
+        let (found, unread) = self.locks_and_unread(pattern)?;
+        let is_left_out = |error: &Error| matches!(error, Error::Denied { .. } | Error::Corrupt { .. });
+        unread.into_iter().find(|error| !is_left_out(error)).map_or(Ok(found), Err)
+    }
+
+    /// The same, and beside the locks why others can't be read: a process stands still in a step, a file is damaged or another program's,
+    /// this user has no right, or a newer version of fairlock keeps the lock.
+    ///
+    /// # Errors
+    /// As [`locks`](FileBackend::locks), if the directory can't be read.
+    pub fn locks_and_unread(
+        &self,
+        pattern: Option<&str>,
+    ) -> fairlock_core::Result<(Vec<(LockName, LockState)>, Vec<Error>)> {
         let dir = &self.0.files.dir;
         dir.check()?;
         let failed = |error| failure(format_args!("can't read the directory {}", dir.path.display()), error);
-        let (mut found, pattern) = (Vec::new(), pattern.unwrap_or("*"));
+        let (mut paths, pattern) = (Vec::new(), pattern.unwrap_or("*"));
         for file in fs::read_dir(&dir.path).map_err(failed)? {
             let path = file.map_err(failed)?.path();
-            let named = dir.lock_of(&path);
-            let is_other = named.as_ref().is_some_and(|name| !fits_pattern(pattern, name.as_str()));
+            let is_other = dir.lock_of(&path).is_some_and(|name| !fits_pattern(pattern, name.as_str()));
             if path.extension() == Some(OsStr::new("lock")) && !is_other {
-                let about = |error: BackendError| match &named {
-                    Some(name) => Error::about(name, error),
-                    None => error.into(),
-                };
-                let state = self.state_in(&path).map_err(about)?;
-                found.extend(state.and_then(|state| self.listed(&state, pattern)));
+                paths.push(path);
+            }
+        }
+        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        let states = free_ones_first(
+            &self.0.files.machine,
+            &paths,
+            |path| *path,
+            |paths, give_up_at| paths.iter().map(|path| self.state_in(path, give_up_at())).collect(),
+        );
+        let (mut found, mut unread) = (Vec::new(), Vec::new());
+        for (path, state) in paths.into_iter().zip(states) {
+            match (state, dir.lock_of(path)) {
+                (Ok(state), _) => found.extend(state.and_then(|state| self.listed(&state, pattern))),
+                (Err(error), Some(name)) => unread.push(Error::about(&name, error)),
+                (Err(error), None) => unread.push(error.into()),
             }
         }
         found.sort_by(|(one, _), (other, _)| one.cmp(other));
-        Ok(found)
+        Ok((found, unread))
     }
 
-    /// As between two steps: without the file's lock, two steps might write both slots while they are read.
-    fn state_in(&self, path: &Path) -> Result<Option<State>, BackendError> {
-        let Ok(file) = dir::open(path, false) else { return Ok(None) };
-        wait_for(&file, Instant::now() + self.0.files.machine.bound, path.display())?;
+    /// As between two steps: without the file's lock, two steps might write both slots while they are read. None if the sweep was
+    /// quicker.
+    fn state_in(&self, path: &Path, give_up_at: Instant) -> Result<Option<State>, BackendError> {
+        let failed = |error| failure(format_args!("the file {}", path.display()), error);
+        let file = match dir::open(path, false) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(failed)?,
+        };
+        wait_for(&file, give_up_at, path.display())?;
         let read = Content::read(&file);
         _ = file.unlock(); // a child that was forked meanwhile has the file open as well
-        let decode = |content: Content| State::decode(&content.bytes, self.0.files.machine.boot);
-        match read.map(|read| read.and_then(decode)) {
-            Ok(Err(newer @ DecodeError::Newer { .. })) => Err(newer.into()),
-            state => Ok(state.ok().and_then(Result::ok)),
-        }
+        let state = read
+            .map_err(failed)?
+            .and_then(|content| State::decode(&content.bytes, self.0.files.machine.boot));
+        state.map(Some).map_err(|error| unreadable(path, error))
     }
 
     fn listed(&self, state: &State, pattern: &str) -> Option<(LockName, LockState)> {

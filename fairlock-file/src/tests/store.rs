@@ -74,6 +74,10 @@ fn a_file_that_does_not_get_free_is_unavailable_in_its_bound() {
     // A list waits as well: two steps might change both slots while it reads them.
     let error = place.open().locks(None).unwrap_err();
     assert!(error.to_string().contains(&has_it), "{error}");
+    let _other = client.fair_lock("other").unwrap().lock().unwrap();
+    let (found, unread) = place.open().locks_and_unread(None).unwrap();
+    assert_eq!(found.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["other"]);
+    assert!(unread.len() == 1 && unread[0].to_string().contains(&has_it), "{unread:?}");
     drop(stopped);
     lock.lock().unwrap().unlock().unwrap();
 }
@@ -419,5 +423,8 @@ fn the_doctor_finds_a_directory_that_its_users_do_not_share() {
         fs::set_permissions(&place.0, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
         assert_eq!(verdicts()[0], format!("directory {verdict}"), "{mode:o}");
     }
+    fs::write(place.0.join("x.lock"), "").unwrap();
+    assert_eq!(verdicts()[2], "locks Unsafe");
+    fs::remove_file(place.0.join("x.lock")).unwrap();
     assert!(place.files("lock").is_empty(), "the trial's file is removed");
 }
