@@ -90,6 +90,30 @@ fn a_killed_holder_is_replaced_at_once() {
     wait_until_dead(program);
 }
 
+/// A process stands still in a step, for longer than a server may be away. Only the system's clock counts that time.
+#[cfg(feature = "night")]
+#[test]
+fn a_wait_outlasts_a_process_that_stands_still_in_a_step() {
+    let session = Session::new();
+    let (holder, _) = session.holds("orders", FOR_LONG);
+    let mut waiter = Running::start(session.command(&["run", "orders", "--", "true"]));
+    eventually("it waits", || session.json("show orders --json")["waiting"] == 1);
+    let stuck = std::fs::File::open(session.dir().join("orders.lock")).unwrap();
+    stuck.lock().unwrap();
+    let began = std::time::Instant::now();
+    session.says("run -n orders -- true").failed(122, &["has the file of"]);
+    session.says("run -w 1s orders -- true").failed(122, &["has the file of"]);
+    let listed = session.says("ls").gave(0).out;
+    assert!(listed.contains(&format!("process {} has the file of", std::process::id())), "{listed}");
+    while began.elapsed().as_secs() < 16 {
+        assert!(waiter.0.try_wait().unwrap().is_none(), "it waits no more");
+        std::thread::park_timeout(std::time::Duration::from_millis(50));
+    }
+    stuck.unlock().unwrap();
+    drop(holder);
+    assert_eq!(waiter.status().code(), Some(0));
+}
+
 /// The minder ends the program of a killed command, and keeps the lock until then.
 #[test]
 fn the_program_of_a_killed_command_runs_beside_no_other() {

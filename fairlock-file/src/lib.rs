@@ -37,8 +37,10 @@
 //!   file, and opens the name again if not. Whether the file has any name would not do: a process that is killed between `hard_link`
 //!   and `unlink` leaves a second one. The same look finds files and directories that a user removed or renamed.
 //! - *Two newcomers make the file*: one `hard_link` wins, and the other process opens that file.
-//! - *The directory is removed, and made again*: each open compares it with the one that was opened, and fails.
-//! - *Two threads share an open file*, and so its `flock`: a thread takes the file out of the table for its step.
+//! - *The directory is removed, and made again*: each open compares it with the one that was opened, and fails. What a client had there is
+//!   lost, for certain: the thread of each client looks once a second, and has all renewed.
+//! - *Two threads share an open file*, and so its `flock`: a mutex for each file lets in one at a time. A forked child opens its own.
+//! - *A process stands still in a step*: calls about several locks ask the others first.
 //! - *A list is made meanwhile*: it takes the `flock` too, since two steps may change both slots while a reader is between them.
 //!
 //! **A client** is present from before its first request until its end. The presence file gets its name once it is locked; when the
@@ -56,8 +58,9 @@
 //! # Why nothing is synced to the disk
 //!
 //! All processes see what was written, synced or not, as long as the machine runs; and when the machine has stopped, all of them have
-//! ended with their holds. A file of another boot is an unused lock whose tokens go on growing. A write that a power cut tore leaves
-//! no whole slot. If both slots are torn, calls fail with `Corrupt`, and the file can be removed. A container with a `boot_id` of its
+//! ended with their holds. A file of another boot is an unused lock. The last steps before a power cut may not have reached the disk, so
+//! the lock's tokens begin at the clock. So do those of a file that a power cut left empty or torn: it was last written before this boot.
+//! A file that was damaged in this boot fails with `Corrupt`, and can be removed. A container with a `boot_id` of its
 //! own would take the holds of all other processes for those of another boot: a step fails while such a holder lives.
 //!
 //! # Clock

@@ -16,6 +16,7 @@ use crate::args::{Run, Server};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::server::{self, Store};
+use crate::settings::LONGEST;
 
 /// How long the client goes on without an answer, by default.
 const OUTAGE_LIMIT: Duration = Duration::from_secs(10);
@@ -36,7 +37,12 @@ pub(super) fn connect(server: &Server, options: &Run, signals: &Receiver<i32>) -
     let within = options.limit().or(options.terms.outage_limit).unwrap_or(OUTAGE_LIMIT);
     let (done, connected) = bounded(1);
     let (tell, mut failed) = unbounded();
-    let (server, terms, began) = (server.clone(), options.terms.clone(), Instant::now());
+    let (server, mut terms, began) = (server.clone(), options.terms.clone(), Instant::now());
+    // Of this machine's locks none is away: a process that stands still in a step delays the waiters, who keep their places. To keep a
+    // lock at the end is an answer that the command can't wait for as long.
+    if server.on_this_machine().is_some() && options.at_least.is_none() {
+        terms.outage_limit.get_or_insert(LONGEST);
+    }
     let work = move || {
         for failures in 2.. {
             // The first has a pause already: a server that is full has others who try.

@@ -12,6 +12,7 @@ use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use fairlock::{Discipline, Durability};
 
 use self::place::{Chosen, source};
+pub(crate) use self::table::LONGEST;
 use self::table::{RUN, SERVER};
 use crate::duration::{FORM, parse};
 use crate::names::{escaped, fit_name};

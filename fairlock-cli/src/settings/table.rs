@@ -13,7 +13,7 @@ const SHORTEST: Duration = Duration::from_millis(10);
 const SHORTEST_PLACE_TTL: Duration = Duration::from_millis(500);
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 3600);
-const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 3600);
+pub(crate) const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 3600);
 const LONGEST_LABEL: usize = 128; // bytes
 
 /// Those of all commands.
@@ -231,7 +231,7 @@ pub(super) const RUN: [Setting<Terms>; 4] = [
         what: "How long a wait goes on without any answer, also for a server that is full or away at the start without --wait, before it \
                ends with code 122",
         allowed: "from 10ms to 36500d",
-        default: "10s",
+        default: "10s; for locks of this machine none, without --at-least",
         set: |terms, text| put(&mut terms.outage_limit, time(text, SHORTEST..=LONGEST).map(Some)),
     },
     Setting {
