@@ -140,12 +140,7 @@ pub(crate) fn unreadable(path: &Path, error: DecodeError) -> BackendError {
 
 impl Backend for FileBackend {
     fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
-        free_ones_first(
-            &self.0.files.machine,
-            asks,
-            |ask| &ask.place.lock.name,
-            |asks, give_up_at| asks.iter().map(|ask| self.acquire_by(give_up_at(), ask)).collect(),
-        )
+        self.one_each(asks, |ask| &ask.place.lock.name, |give_up_at, ask| self.acquire_by(give_up_at, ask))
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
@@ -154,16 +149,13 @@ impl Backend for FileBackend {
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
-        let release = |give_up_at, hold: &Hold<'_>| {
-            self.step_by(give_up_at, &hold.lock.name, |entry, context| entry.release(context, hold))
-        };
-        free_ones_first(
-            &self.0.files.machine,
+        self.one_each(
             holds,
             |hold| &hold.lock.name,
-            |holds, give_up_at| {
-                let released = holds.iter().map(|hold| release(give_up_at(), hold));
-                released.map(|released| self.or_if_removed(Released::NotHeld, released)).collect()
+            |give_up_at, hold| {
+                let answer =
+                    self.step_by(give_up_at, &hold.lock.name, |entry, context| entry.release(context, hold));
+                self.or_if_removed(Released::NotHeld, answer)
             },
         )
     }
@@ -174,8 +166,7 @@ impl Backend for FileBackend {
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        free_ones_first(
-            &self.0.files.machine,
+        self.free_ones_first(
             items,
             |item| &lock_of(item).name,
             |items, give_up_at| {
@@ -188,16 +179,13 @@ impl Backend for FileBackend {
     }
 
     fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
-        let withdraw = |give_up_at, place: &Place<'_>| {
-            self.step_by(give_up_at, &place.lock.name, |entry, context| entry.withdraw(context, place))
-        };
-        free_ones_first(
-            &self.0.files.machine,
+        self.one_each(
             places,
             |place| &place.lock.name,
-            |places, give_up_at| {
-                let withdrawn = places.iter().map(|place| withdraw(give_up_at(), place));
-                withdrawn.map(|withdrawn| self.or_if_removed(Withdrawn::Left, withdrawn)).collect()
+            |give_up_at, place| {
+                let answer = self
+                    .step_by(give_up_at, &place.lock.name, |entry, context| entry.withdraw(context, place));
+                self.or_if_removed(Withdrawn::Left, answer)
             },
         )
     }
@@ -283,34 +271,46 @@ impl FileBackend {
     fn or_if_removed<A>(&self, gone: A, answer: Result<A, BackendError>) -> Result<A, BackendError> {
         answer.or_else(|error| if self.0.files.dir.was_removed() { Ok(gone) } else { Err(error) })
     }
-}
 
-/// The answers to questions about several locks. Each lock is a file of its own: first those are asked whose files are free, and the
-/// others, which may stand still, share what time is left.
-pub(crate) fn free_ones_first<Q: Copy, A, L: Hash + Eq + ?Sized>(
-    machine: &Machine,
-    questions: &[Q],
-    lock_of: impl Fn(&Q) -> &L,
-    ask: impl Fn(&[Q], &dyn Fn() -> Instant) -> Vec<Result<A, BackendError>>,
-) -> Vec<Result<A, BackendError>> {
-    let locks = |questions: &[Q]| questions.iter().map(&lock_of).collect::<HashSet<_>>().len();
-    let began = Instant::now();
-    if locks(questions) <= 1 {
-        return ask(questions, &|| began + machine.bound);
+    /// The answers to questions about several locks. Each lock is a file of its own: first those are asked whose files are free, and the
+    /// others, which may stand still, share the short bound.
+    fn free_ones_first<Q: Copy, A, L: Hash + Eq + ?Sized>(
+        &self,
+        questions: &[Q],
+        lock_of: impl Fn(&Q) -> &L,
+        ask: impl Fn(&[Q], &dyn Fn() -> Instant) -> Vec<Result<A, BackendError>>,
+    ) -> Vec<Result<A, BackendError>> {
+        let locks = |questions: &[Q]| questions.iter().map(&lock_of).collect::<HashSet<_>>().len();
+        let (began, machine) = (Instant::now(), &self.0.files.machine);
+        if locks(questions) <= 1 {
+            return ask(questions, &|| began + machine.bound);
+        }
+        let mut answers = ask(questions, &|| began);
+        let is_late = |answer: &Result<A, _>| {
+            answer.as_ref().is_err_and(|error: &BackendError| error.kind() == BackendErrorKind::Unavailable)
+        };
+        let late: Vec<usize> = (0..answers.len()).filter(|at| is_late(&answers[*at])).collect();
+        let again: Vec<Q> = late.iter().map(|at| questions[*at]).collect();
+        let (end, left) = (Instant::now() + machine.short_bound(), Cell::new(locks(&again) as u32));
+        let share = || {
+            let (now, locks) = (Instant::now(), left.replace(left.get().saturating_sub(1)).max(1));
+            now + end.saturating_duration_since(now) / locks
+        };
+        for (at, answer) in late.into_iter().zip(ask(&again, &share)) {
+            answers[at] = answer;
+        }
+        answers
     }
-    let mut answers = ask(questions, &|| began);
-    let is_late = |answer: &Result<A, _>| {
-        answer.as_ref().is_err_and(|error: &BackendError| error.kind() == BackendErrorKind::Unavailable)
-    };
-    let late: Vec<usize> = (0..answers.len()).filter(|at| is_late(&answers[*at])).collect();
-    let again: Vec<Q> = late.iter().map(|at| questions[*at]).collect();
-    let (end, left) = (Instant::now() + machine.short_bound(), Cell::new(locks(&again) as u32));
-    let share = || {
-        let (now, locks) = (Instant::now(), left.replace(left.get().saturating_sub(1)).max(1));
-        now + end.saturating_duration_since(now) / locks
-    };
-    for (at, answer) in late.into_iter().zip(ask(&again, &share)) {
-        answers[at] = answer;
+
+    /// The same by one step for each question.
+    pub(crate) fn one_each<Q: Copy, A, L: Hash + Eq + ?Sized>(
+        &self,
+        questions: &[Q],
+        lock_of: impl Fn(&Q) -> &L,
+        step: impl Fn(Instant, &Q) -> Result<A, BackendError>,
+    ) -> Vec<Result<A, BackendError>> {
+        self.free_ones_first(questions, lock_of, |questions, give_up_at| {
+            questions.iter().map(|question| step(give_up_at(), question)).collect()
+        })
     }
-    answers
 }

@@ -10,13 +10,15 @@ use fairlock_core::backend::{BackendError, LockState};
 use fairlock_core::{Error, LockName, OwnerId};
 use fairlock_rules::{StoreContext, fits_pattern};
 
-use crate::backend::{FileBackend, free_ones_first, unreadable};
+use crate::backend::{FileBackend, unreadable};
 use crate::dir;
 use crate::failure::failure;
 use crate::lock_files::wait_for;
 use crate::presence::presence_of;
 use crate::slots::Content;
 use crate::state::State;
+
+type Locks = Vec<(LockName, LockState)>;
 
 impl FileBackend {
     /// Lists the locks that are held or waited for, by name, each with its holder, its first waiter and the number of waiters
@@ -29,10 +31,10 @@ impl FileBackend {
     /// # Errors
     /// `Unsupported` if a newer version of fairlock keeps one of the locks; `InvalidConfig` if the directory was removed; `Denied` or
     /// `Unavailable` if it can't be read, or if a process stands still in a step.
-    pub fn locks(&self, pattern: Option<&str>) -> fairlock_core::Result<Vec<(LockName, LockState)>> {
+    pub fn locks(&self, pattern: Option<&str>) -> fairlock_core::Result<Locks> {
         let (found, unread) = self.locks_and_unread(pattern)?;
-        let is_left_out = |error: &Error| matches!(error, Error::Denied { .. } | Error::Corrupt { .. });
-        unread.into_iter().find(|error| !is_left_out(error)).map_or(Ok(found), Err)
+        let matters = |error: &Error| matches!(error, Error::Unavailable { .. } | Error::Unsupported { .. });
+        unread.into_iter().find(matters).map_or(Ok(found), Err)
     }
 
     /// The same, and beside the locks why others can't be read: a process stands still in a step, a file is damaged or another program's,
@@ -40,10 +42,7 @@ impl FileBackend {
     ///
     /// # Errors
     /// As [`locks`](FileBackend::locks), if the directory can't be read.
-    pub fn locks_and_unread(
-        &self,
-        pattern: Option<&str>,
-    ) -> fairlock_core::Result<(Vec<(LockName, LockState)>, Vec<Error>)> {
+    pub fn locks_and_unread(&self, pattern: Option<&str>) -> fairlock_core::Result<(Locks, Vec<Error>)> {
         let dir = &self.0.files.dir;
         dir.check()?;
         let failed = |error| failure(format_args!("can't read the directory {}", dir.path.display()), error);
@@ -56,12 +55,7 @@ impl FileBackend {
             }
         }
         let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-        let states = free_ones_first(
-            &self.0.files.machine,
-            &paths,
-            |path| *path,
-            |paths, give_up_at| paths.iter().map(|path| self.state_in(path, give_up_at())).collect(),
-        );
+        let states = self.one_each(&paths, |path| *path, |give_up_at, path| self.state_in(path, give_up_at));
         let (mut found, mut unread) = (Vec::new(), Vec::new());
         for (path, state) in paths.into_iter().zip(states) {
             match (state, dir.lock_of(path)) {

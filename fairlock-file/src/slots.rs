@@ -167,7 +167,7 @@ mod tests {
             File::options().read(true).write(true).open(&self.0).unwrap()
         }
 
-        fn is_of_another_boot(self) -> Scratch {
+        fn of_another_boot(self) -> Scratch {
             self.file().set_modified(SystemTime::UNIX_EPOCH).unwrap();
             self
         }
@@ -324,11 +324,11 @@ mod tests {
             (b"a shopping list".to_vec(), false),
         ] {
             assert!(Scratch::with(&content).read().is_none());
-            let read = Scratch::with(&content).is_of_another_boot().read();
+            let read = Scratch::with(&content).of_another_boot().read();
             assert_eq!(read, was_cut.then(Vec::new), "{} bytes", content.len());
         }
         // The first write makes the file a lock's.
-        let scratch = Scratch::with(b"").is_of_another_boot();
+        let scratch = Scratch::with(b"").of_another_boot();
         scratch.replace(b"second");
         assert_eq!(scratch.read().unwrap(), b"second");
     }
