@@ -7,6 +7,8 @@ mod errors;
 #[cfg(feature = "night")]
 mod kills;
 #[cfg(feature = "night")]
+mod power_cut;
+#[cfg(feature = "night")]
 mod processes;
 
 use std::path::PathBuf;
