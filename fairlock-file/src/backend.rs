@@ -88,9 +88,8 @@ impl FileBackend {
         let Store { files, .. } = &*self.0;
         let (answer, wake_ups) = files.with(lock, give_up_at, |file| {
             // Load.
-            let content = Content::read(file)
-                .map_err(failed)?
-                .map_err(|error| unreadable(&files.dir.lock(lock), error))?;
+            let damaged = |error| unreadable(&files.dir.lock(lock), error);
+            let content = Content::read(file).map_err(failed)?.map_err(damaged)?;
             let State { last, mut entry, .. } =
                 State::of(lock, &content.bytes, &files.dir, files.machine.boot)?;
             // Decide.
