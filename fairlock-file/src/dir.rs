@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 use crate::failure::failure;
 
 /// Users of the group write the files of each other. The sticky bit of a file keeps systemd-tmpfiles from removing an old one.
-const FILE_MODE: u32 = if cfg!(target_os = "linux") { 0o1660 } else { 0o660 };
+pub(crate) const FILE_MODE: u32 = if cfg!(target_os = "linux") { 0o1660 } else { 0o660 };
 /// The longest escaped name of a lock that is a file's name as a whole.
 const LONGEST_NAME: usize = 200;
 
@@ -105,6 +105,11 @@ impl Dir {
         file.set_permissions(Permissions::from_mode(FILE_MODE))?; // not of a link that another user has put there
         Ok((path, file))
     }
+}
+
+/// Whether `new_file` made the file: not another program, whose file may have got a second name here from another user.
+pub(crate) fn is_of_new_file(found: &Metadata) -> bool {
+    found.mode() & 0o7777 == FILE_MODE && found.nlink() == 1
 }
 
 /// Lets users of the group send to this socket of ours.

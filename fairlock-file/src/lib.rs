@@ -59,8 +59,8 @@
 //!
 //! All processes see what was written, synced or not, as long as the machine runs; and when the machine has stopped, all of them have
 //! ended with their holds. A file of another boot is an unused lock. The last steps before a power cut may not have reached the disk, so
-//! the lock's tokens begin at the clock. So do those of a file that a power cut left empty or torn: it was last written before this boot.
-//! A file that was damaged in this boot fails with `Corrupt`, and can be removed. A container with a `boot_id` of its
+//! the lock's tokens begin at the clock. So do those of a file that a power cut left empty or torn: it was last written before this boot, and has a
+//! mode that empty files of other programs do not have. A file that was damaged in this boot fails with `Corrupt`, and can be removed. A container with a `boot_id` of its
 //! own would take the holds of all other processes for those of another boot: a step fails while such a holder lives.
 //!
 //! # Clock

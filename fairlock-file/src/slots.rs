@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 
 use fairlock_rules::DecodeError;
 
-use crate::dir::hash;
+use crate::dir::{hash, is_of_new_file};
 use crate::machine;
 
 /// Its last byte is the number of the layout, as a digit. See `docs/versions.md` before you change what is written.
@@ -67,10 +67,12 @@ impl Content {
                 return Ok(Ok(Content { slot, generation, at, bytes }));
             }
         }
-        let is_blank = slots == [0; 2 * SLOT] && file.metadata()?.len() <= slots.len() as u64;
-        let was_a_lock = is_blank || heads.iter().any(|(_, [magic, ..])| *magic == MAGIC);
+        let found = file.metadata()?;
+        let is_blank = slots == [0; 2 * SLOT] && found.len() <= slots.len() as u64;
+        let was_a_lock =
+            is_blank && is_of_new_file(&found) || heads.iter().any(|(_, [magic, ..])| *magic == MAGIC);
         // No process of this boot leaves a file so, and all others have ended.
-        let was_cut = was_a_lock && file.metadata()?.modified()? < machine::began();
+        let was_cut = was_a_lock && found.modified()? < machine::began();
         Ok(if was_cut { Ok(Content::EMPTY) } else { Err(DecodeError::Damaged { at: 0 }) })
     }
 
@@ -122,6 +124,7 @@ fn read_far(file: &File, at: u64, length: u64) -> io::Result<Option<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
     use std::time::SystemTime;
 
     use fairlock_core::{ClientId, LockName};
@@ -133,6 +136,7 @@ mod tests {
     use proptest::sample::{Index, select};
 
     use super::*;
+    use crate::dir::FILE_MODE;
     use crate::state::State;
 
     /// A length that no content has.
@@ -153,13 +157,14 @@ mod tests {
         u64::MAX,
     ];
 
-    /// A file in the temp dir.
+    /// A file in the temp dir, with the mode of a lock's.
     struct Scratch(std::path::PathBuf);
 
     impl Scratch {
         fn with(content: &[u8]) -> Scratch {
             let path = std::env::temp_dir().join(format!("fairlock-slots-{}", ClientId::random()));
             fs::write(&path, content).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(FILE_MODE)).unwrap();
             Scratch(path)
         }
 

@@ -5,10 +5,10 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use fairlock_core::backend::{Backend, BackendErrorKind};
-use fairlock_core::{ClientId, LockName, OwnerId};
+use fairlock_core::backend::{Backend, BackendErrorKind, LockId};
+use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
 use fairlock_rules::{WakeUp, WakeUpKind};
 
 use super::clients::Count;
@@ -91,6 +91,27 @@ fn a_directory_in_which_others_rename_is_refused() {
         set_mode(&at, before);
     }
     fs::remove_file(&link.0).unwrap();
+}
+
+/// Many programs lock empty files. Another user can give such a file of this user a second name here.
+#[test]
+fn an_empty_file_of_another_program_is_no_lock() {
+    let (place, elsewhere) = (Place::new(), Place::new());
+    let (backend, _) = (place.open(), elsewhere.open());
+    let (theirs, linked) = (place.0.join("theirs.lock"), elsewhere.0.join("linked"));
+    for (path, mode) in [(&theirs, 0o644), (&linked, 0o1660)] {
+        File::create(path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        set_mode(path, mode);
+    }
+    fs::hard_link(&linked, place.0.join("linked.lock")).unwrap();
+    for name in ["theirs", "linked"] {
+        let lock = LockId::new(LockName::new(name).unwrap(), LockKind::Fair);
+        let error = backend.inspect(&lock, 0..0).unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Corrupt, "{error}");
+    }
+    sweep_if_due(&backend.0.files, Duration::ZERO);
+    assert_eq!([theirs, linked].map(|path| fs::metadata(path).unwrap().len()), [0; 2]);
+    assert_eq!(place.files("lock").len(), 2);
 }
 
 /// Else an owner's name, or a link, leads to any socket.
