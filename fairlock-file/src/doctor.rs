@@ -49,7 +49,7 @@ impl FileBackend {
         let finding =
             |(topic, (verdict, text))| Finding::new(dir.path.display().to_string(), topic, verdict, text);
         let unread = self.locks_and_unread(None)?.1;
-        let unread = unread.iter().map(|error| ("locks", (Verdict::Unsafe, error.to_string())));
+        let unread = unread.iter().map(|error| ("locks", (Verdict::Unsafe, error.to_string().into())));
         Ok([("directory", directory), ("trial", trial)].into_iter().chain(unread).map(finding).collect())
     }
 }
