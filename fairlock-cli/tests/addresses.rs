@@ -10,7 +10,7 @@ fn what_is_wrong_with_an_address_is_said_and_what_sets_it() {
     let nowhere = "redis://127.0.0.1:1";
     let refused = "the store is unavailable: Redis at 127.0.0.1:1, connecting: Connection refused (os error 111); is \
                    Redis running there? (--redis, FAIRLOCK_REDIS)";
-    let is_empty = "is empty: it has to be an address in one of the forms that `fairlock --help` lists";
+    let is_empty = "is empty: it has to be an address in one of the forms that `fairlock --help` lists (for PostgreSQL use --postgres)";
     let database =
         "invalid configuration: the server's address can't be read: the database \"abc\" is not a number";
     for (set, options, code, words) in [

@@ -22,7 +22,7 @@ fn migrate_makes_the_tables_or_prints_how() {
     let server = PostgresServer::start();
     let url = server.new_empty_database();
     let advice = format!(
-        "fairlock: invalid configuration: database `t1` on {} has no fairlock tables: run `fairlock migrate --postgres URL`, or call PostgresBackend::migrate\n",
+        "fairlock: invalid configuration: database `t1` on {} has no fairlock tables: run `fairlock migrate --postgres URL`, or the backend's `migrate`\n",
         server.address()
     );
     says(&url, "ls").is(125, "", &advice);

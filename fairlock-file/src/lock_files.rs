@@ -172,7 +172,8 @@ pub(crate) fn wait_for(file: &File, give_up_at: Instant, whose: impl Display) ->
             }
         }
     }
-    let holder = if looks > LOOKS + 1 { holder_of(file) } else { None }; // few have to know after so short a time
+    // Without a wait the file may be free again in a moment.
+    let holder = if began < give_up_at { holder_of(file) } else { None };
     Err(not_free(whose, &holder.map_or_else(|| "another process".into(), |id| format!("process {id}"))))
 }
 

@@ -35,7 +35,6 @@ pub(super) struct World {
     pub(super) client: Client,
     pub(super) shared: Arc<Shared>,
     /// No thread of the client runs beside the test.
-    #[expect(dead_code, reason = "held until the drop")]
     pub(super) drives: Driver,
 }
 

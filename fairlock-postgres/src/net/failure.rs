@@ -50,7 +50,8 @@ impl Failure {
             return Failure::refused(code, message).advising(advice);
         }
         if MISSING.contains(&code.as_str()) {
-            let what = "has no fairlock tables: run `fairlock migrate --postgres URL`, or call PostgresBackend::migrate";
+            let what =
+                "has no fairlock tables: run `fairlock migrate --postgres URL`, or the backend's `migrate`";
             return Failure::refused(code, format!("{place} {what}"));
         }
         Failure::refused(code, message)

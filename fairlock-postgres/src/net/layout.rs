@@ -37,7 +37,7 @@ pub(crate) fn check(con: &mut Connection, deadline: Instant) -> Result<(), Failu
     if layout < LAYOUT {
         return Err(Failure::invalid(format!(
             "the database has layout {layout} of fairlock's tables, and this version needs {LAYOUT}: run `fairlock migrate \
-             --postgres URL`, or call PostgresBackend::migrate"
+             --postgres URL`, or the backend's `migrate`"
         )));
     }
     if least_client > LAYOUT {
