@@ -4,10 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use fairlock::Error;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-
-use crate::settings::with_option;
 
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,19 +102,5 @@ impl Failure {
     /// A failure of fairlock itself, or of its options.
     pub(crate) fn ours(message: impl Into<String>) -> Failure {
         Failure::new(Exit::Failed, message)
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        let exit = match error {
-            Error::Unavailable { .. } => Exit::Unavailable,
-            Error::Lost(_) => Exit::Lost,
-            _ => Exit::Failed,
-        };
-        // The text ends with the setting.
-        let (text, setting) = (error.to_string(), error.setting());
-        let words = setting.and_then(|setting| text.strip_suffix(&format!(" ({setting})")));
-        Failure::new(exit, with_option(words.unwrap_or(&text), setting))
     }
 }

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
-use fairlock::{Discipline, Durability};
+use fairlock::{Discipline, Durability, Error};
 
 use self::place::{Chosen, source};
 pub(crate) use self::table::LONGEST;
 use self::table::{RUN, SERVER};
 use crate::duration::{FORM, parse};
+use crate::exit::{Exit, Failure};
 use crate::names::{escaped, fit_name};
 
 /// The shortest `--lease`.
@@ -253,6 +254,20 @@ impl clap::Args for Terms {
     }
 }
 
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let exit = match error {
+            Error::Unavailable { .. } => Exit::Unavailable,
+            Error::Lost(_) => Exit::Lost,
+            _ => Exit::Failed,
+        };
+        // The text ends with the setting.
+        let (text, setting) = (error.to_string(), error.setting());
+        let words = setting.and_then(|setting| text.strip_suffix(&format!(" ({setting})")));
+        Failure::new(exit, with_option(words.unwrap_or(&text), setting))
+    }
+}
+
 /// What the library says, with the option for the setting that this is about, in parentheses. Where the command has no such option, the
 /// library's name stands there.
 pub(crate) fn with_option(words: &str, setting: Option<&str>) -> String {
@@ -276,7 +291,6 @@ fn option_for(setting: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exit::Failure;
     use fairlock::backend::{BackendError, BackendErrorKind};
     use fairlock::{Error, LockName};
 
