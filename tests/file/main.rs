@@ -5,6 +5,8 @@
 
 mod errors;
 #[cfg(feature = "night")]
+mod injected;
+#[cfg(feature = "night")]
 mod kills;
 #[cfg(feature = "night")]
 mod power_cut;

@@ -120,13 +120,19 @@ impl<'a, S: Store> Turns<'a, S> {
 
     /// One worker of another version of the program.
     pub fn worker_of(&self, program: &str, address: &str, habits: &Habits) -> Worker {
+        self.worker_under(&[], program, address, habits)
+    }
+
+    /// The same under a command that starts it, such as strace.
+    pub fn worker_under(&self, command: &[&str], program: &str, address: &str, habits: &Habits) -> Worker {
         let Habits { discipline, turns, hold_ms, lease, place, limit_ms } = habits;
         let (lease, place, history) = (lease.as_millis(), place.as_millis(), self.history());
         let history = history.display();
         let words = format!(
             "turns {discipline} {address} turns {turns} {hold_ms} {lease} {place} {limit_ms} {history}"
         );
-        Worker::start(program, &words.split(' ').collect::<Vec<_>>())
+        let words = [command, &[program], &words.split(' ').collect::<Vec<_>>()].concat();
+        Worker::start(words[0], &words[1..])
     }
 
     /// Waits until so many more turns were taken.
