@@ -52,22 +52,21 @@ fn calls_that_fail_and_a_stop_in_a_step_break_no_promise() {
         let path = if is_on_the_file { vec!["-P", &file] } else { vec![] };
         let command =
             [&["strace", "-f", "-qqq", "-o", &output, "-e", &trace, "-e", &inject][..], &path].concat();
-        run.worker_under(&command, PROGRAM, &address, &habits)
+        Traced::new(run.worker_under(&command, PROGRAM, &address, &habits))
     };
-    let mut workers: Vec<Worker> = ON_THE_FILE.map(|what| start(what, true)).into();
+    let mut workers: Vec<Traced> = ON_THE_FILE.map(|what| start(what, true)).into();
     workers.extend(ON_OTHERS.map(|what| start(what, false)));
-    workers.push(run.worker(&address, &habits));
     let mut stopped = start("pwrite64:signal=STOP:when=20", true);
-    workers[0].go();
+    workers[0].0.go();
     eventually("the file is made", || file.exists());
-    workers[1..].iter_mut().for_each(Worker::go);
-    stopped.go();
-    stands_still_in_a_step(&stopped, &FileBackend::open(locks.dir()).unwrap());
+    workers[1..].iter_mut().for_each(|worker| worker.0.go());
+    stopped.0.go();
+    stopped.stands_still_in_a_step(&FileBackend::open(locks.dir()).unwrap());
     workers.push(stopped);
 
     let (mut granted, mut lost) = (0, 0);
     for worker in workers {
-        let said = worker.next(LIMIT);
+        let said = worker.0.next(LIMIT);
         let words: Vec<&str> = said.split(' ').collect();
         let of = |name| -> usize {
             words[words.iter().position(|word| *word == name).unwrap() + 1].parse().unwrap()
@@ -88,20 +87,36 @@ fn calls_that_fail_and_a_stop_in_a_step_break_no_promise() {
     run.judged(LEASE * 3, LEASE * 3);
 }
 
-/// Waits until it does, and lets it go on once its lease has ended.
-fn stands_still_in_a_step(worker: &Worker, backend: &FileBackend) {
-    let strace = worker.child().id();
-    let process = fs::read_to_string(format!("/proc/{strace}/task/{strace}/children")).unwrap();
-    let process = process.trim();
-    let is_stuck = || {
-        let (_, unread) = backend.locks_and_unread(None).unwrap();
-        unread.iter().any(|error| error.to_string().contains(&format!("process {process} has the file")))
-    };
-    eventually("a step stands still", is_stuck);
-    let began = Instant::now();
-    while began.elapsed() < LEASE {
-        assert!(is_stuck(), "the step goes on by itself");
+/// A worker under strace. When it is dropped, its process does not outlive strace, also if it stands still.
+struct Traced(Worker, Pid);
+
+impl Traced {
+    fn new(strace: Worker) -> Traced {
+        let id = strace.child().id();
+        let process = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        Traced(strace, Pid::from_raw(process.trim().parse().unwrap()).unwrap())
     }
-    let process = Pid::from_raw(process.parse().unwrap()).unwrap();
-    kill_process(process, Signal::CONT).unwrap();
+
+    /// Waits until the process stands still in a step, and lets it go on once its lease has ended.
+    fn stands_still_in_a_step(&self, backend: &FileBackend) {
+        let has_the_file = format!("process {} has the file", self.1.as_raw_nonzero());
+        let is_stuck = || {
+            let (_, unread) = backend.locks_and_unread(None).unwrap();
+            unread.iter().any(|error| error.to_string().contains(&has_the_file))
+        };
+        eventually("a step stands still", is_stuck);
+        let began = Instant::now();
+        while began.elapsed() < LEASE {
+            assert!(is_stuck(), "the step goes on by itself");
+        }
+        kill_process(self.1, Signal::CONT).unwrap();
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        if self.0.ends_well(Duration::ZERO).is_none() {
+            let _ = kill_process(self.1, Signal::KILL);
+        }
+    }
 }

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use fairlock_tests::{Alone, RedisServer, WorkDir, Worker, assert_no_residue, eventually, set_wall_clock};
 
 use crate::support::{
-    LEASE, PROGRAM, SLACK, SOON, assert_loses, assert_nothing_is_left_but_late_places, assert_within, client,
-    granted, heartbeat_bound, request, take,
+    LEASE, PROGRAM, SLACK, SOON, assert_nothing_is_left_but_late_places, assert_within, client, granted,
+    heartbeat_bound, request, take,
 };
 
 fn server() -> RedisServer {

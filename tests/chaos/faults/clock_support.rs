@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, ClientBuilder, Discipline, OwnedGuard, RedisBackend};
+use fairlock::{Client, ClientBuilder, Discipline, RedisBackend};
 pub(crate) use fairlock_tests::locks::{granted, request, take_soon as take};
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 
@@ -16,11 +16,6 @@ pub(crate) const ANSWER: Duration = Duration::from_millis(500);
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
 /// The limit for anything immediate, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(15);
-
-/// A holder learns of a loss by its next renewal: after a third of the lease, plus an answer.
-pub(crate) fn renewal_bound() -> Duration {
-    LEASE / 3 + ANSWER + SLACK
-}
 
 /// A waiter finds out by its next heartbeat, and then asks.
 pub(crate) fn heartbeat_bound() -> Duration {
@@ -41,14 +36,6 @@ pub(crate) fn client(server: &RedisServer) -> Client {
 pub(crate) fn assert_within(start: Instant, bound: Duration, what: &str) {
     let took = start.elapsed();
     assert!(took <= bound, "{what} took {took:?}, {bound:?} are allowed");
-}
-
-/// The holder learns in time that its lock was gone at `since`, and can't release the next hold.
-#[track_caller]
-pub(crate) fn assert_loses(guard: OwnedGuard, since: Instant) {
-    eventually("the holder learns that its hold is lost", || guard.is_lost());
-    assert!(guard.valid_for().is_zero());
-    assert!(guard.unlock().is_err());
 }
 
 /// For servers that were gone or silent. A request that its client gave up may be executed later, even after the

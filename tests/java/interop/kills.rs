@@ -7,7 +7,7 @@ use fairlock_tests::history::now_ns;
 use fairlock_tests::{Worker, eventually};
 
 use crate::java::{Java, is_old};
-use crate::world::{FOUND_OUT, KINDS, SLACK, SOON, World, since, wait_for_turn, word};
+use crate::world::{FOUND_OUT, KINDS, SLACK, World, since, wait_for_turn, word};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");
 /// The lease of a killed holder.

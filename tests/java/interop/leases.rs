@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use fairlock::{Error, LockKind};
+use fairlock::Error;
 use fairlock_tests::eventually;
 use fairlock_tests::history::now_ns;
 use fairlock_tests::locks::lock_of;
 
-use crate::world::{KINDS, LONG, SLACK, World, in_thread, since, wait_for_turn, word};
+use crate::world::{KINDS, LONG, SLACK, World, since, wait_for_turn, word};
 
 const LEASE: Duration = Duration::from_millis(1000);
 

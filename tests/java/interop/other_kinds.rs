@@ -3,10 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use fairlock::{Client, Discipline, Error, LockGuard, LockKind, OwnedGuard};
-use fairlock_tests::server_state::until_in_queue;
+use fairlock::{Client, Discipline, Error, LockGuard, OwnedGuard};
 
-use crate::world::{FAILED_WAIT, FOUND_OUT, KINDS, LONG, World, since, wait_for_turn, word};
+use crate::world::{FAILED_WAIT, LONG, World};
 
 /// Java's kinds with the interface of a lock that we do not have.
 const THEIRS: [&str; 2] = ["read", "write"];

@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use fairlock::{Cancel, Client, Discipline, Error, LockKind, RedisBackend};
+use fairlock::{Client, Discipline, LockKind, RedisBackend};
 use fairlock_tests::eventually;
 use fairlock_tests::history::now_ns;
 use fairlock_tests::locks::lock_of;
-use fairlock_tests::server_state::scripts_run;
 
-use crate::java::{Java, is_old};
-use crate::world::{
-    FOUND_OUT, LONG, PLACE_TTL, SLACK, SOON, World, in_thread, queue, since, timeouts, wait_for_turn, word,
-};
+use crate::java::is_old;
+use crate::world::{FOUND_OUT, LONG, PLACE_TTL, SOON, World, in_thread, queue, since, wait_for_turn, word};
 
 /// A failed `tryLockAsync(wait, lease, unit)` of Java takes 5 min from all waiters behind it, whatever it had added, and a waiter
 /// of ours still gets the lock. If its wait is shorter, it counts as dead until its next heartbeat. If a Java client asks before

@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::LockKind;
-use fairlock_tests::history::{check_order, grants, read};
-use fairlock_tests::{WorkDir, eventually};
-
-use crate::world::{FAILED_WAIT, KINDS, World, in_thread, word, work};
+use crate::world::{FAILED_WAIT, KINDS, World, word};
 
 #[test]
 fn a_failed_wait_of_either_side_leaves_no_trace() {
