@@ -6,7 +6,7 @@ mod support;
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -267,7 +267,10 @@ fn a_users_locks_are_in_one_place_whatever_the_session() {
 #[test]
 fn a_private_tmp_is_refused() {
     let Some(user) = User::new() else { return };
-    let private = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /tmp && exec \"$@\"", "sh"];
+    // The program may be in /tmp itself: its folder is shown at its place.
+    let mount = "exec 8<\"$0\"; mount -t tmpfs none /tmp && mkdir -p \"$0\" && mount -c --bind /proc/self/fd/8 \"$0\" && exec \"$@\"";
+    let folder = Path::new(FAIRLOCK).parent().unwrap().to_str().unwrap();
+    let private = ["unshare", "-m", "sh", "-c", mount, folder];
     user.says(&private, "run -n orders -- true").failed(125, &["/tmp is another directory here", "--dir"]);
     user.says(&["unshare", "-m"], "run -n orders -- true").gave(0);
 }
