@@ -91,7 +91,7 @@ pub fn of(bounds: &Bounds) -> Vec<Property<Bounds>> {
     }
     if bounds.is_prompt() {
         properties.push(Property::always(PROGRESS, progress));
-        properties.push(Property::eventually(turn));
+        properties.push(Property::eventually(TURN, turn));
     }
     if bounds.witness {
         properties.extend(WITNESSES.map(|(name, happened)| Property::sometimes(name, happened)));
