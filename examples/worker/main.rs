@@ -100,7 +100,9 @@ fn conduct(lock: &Lock, workers: &mut [Worker], finished: &Receiver<Turn>) -> Re
             wait_for_queue(lock, number + 1)?;
         }
         let queue = lock.inspect()?.queue;
-        let asked: Vec<String> = queue.into_iter().filter_map(|waiter| waiter.label).collect();
+        // The queue shows each worker's label before its host and process.
+        let worker = |label: String| label.split(" (").next().unwrap_or_default().to_owned();
+        let asked: Vec<String> = queue.into_iter().filter_map(|waiter| waiter.label).map(worker).collect();
         println!("round {round}: {} workers are in the queue", asked.len());
         guard.unlock()?;
 

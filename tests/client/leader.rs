@@ -171,8 +171,8 @@ fn a_leader_that_fails_is_succeeded_and_acts_no_more() {
     office.output = None; // no process has the pipe any more: what it says ends
     office.lines.extend(office.heard.iter().map(|(_, line)| line));
     check_terms(&office.lines);
-    let sees = format!("sees that {second} leads");
-    let who_sees = office.lines.iter().filter(|line| line.ends_with(&sees) && !line.starts_with(&second));
+    let sees = format!("sees that {second} (");
+    let who_sees = office.lines.iter().filter(|line| line.contains(&sees) && !line.starts_with(&second));
     assert!(who_sees.count() > 0, "{:#?}", office.lines);
     drop((lock, looker));
     assert_no_residue(&server, &[]);
