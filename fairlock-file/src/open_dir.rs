@@ -83,7 +83,7 @@ fn make(path: &Path) -> io::Result<(u64, u64)> {
     Ok(identity(&found))
 }
 
-/// Whoever renames a directory, or a file in it, puts another lock in place of one that is held.
+/// A user who can rename a directory, or a file in it, can put another lock in place of a lock that is held.
 fn refuse_if_others_rename(dir: &Path, found: &Metadata) -> io::Result<()> {
     let (dir, mode) = (dir.display(), found.mode() & 0o7777);
     let who = match mode & 0o1022 {

@@ -110,7 +110,7 @@ impl Listener {
             match self.socket.recv(&mut text) {
                 _ if self.has_ended.load(Ordering::SeqCst) => return,
                 Ok(length) => self.hear(&text[..length]),
-                // Whoever renews now learns what is lost. Again and again, since a grant may be under way.
+                // The client then renews, and learns which holds are lost. At each look anew, since a grant may be under way.
                 Err(_) if self.dir.was_removed() => self.sink.wake(Wake::Gap),
                 Err(_) => sweep::sweep_if_due(files, SWEEPS_EVERY),
             }
