@@ -18,13 +18,15 @@ local LAST_TIME = 1e15
 -- No member has this name.
 local NOBODY = 'nobody'
 
--- Reads the queue's head, the numbers, and the place of one member. Writes nothing.
+-- Reads the queue's head, the numbers, and the place of one member. Writes nothing. If the last number was lost alone, the last ticket is
+-- the least that number can have been: a clock that was set back would put newcomers ahead of the queue.
 local function read_queue(member)
   local head = redis.call('ZRANGE', waiters, '0', '0')[1]
   local fields = redis.call('HMGET', record, 'last', 'queue', member, head or NOBODY)
   local served, pulse, clock, ttl, rests = read_numbers(fields[2])
+  local last = fields[1] or head and redis.call('ZRANGE', waiters, '-1', '-1', 'WITHSCORES')[2]
   rests = head and tonumber(rests) < LAST_TIME and tonumber(rests) or 0
-  return { head = head, head_place = fields[4], own = fields[3] or nil, last = int(fields[1]) or 0,
+  return { head = head, head_place = fields[4], own = fields[3] or nil, last = int(last) or 0,
     served = int(served) or 0, clock = clock_at(pulse, clock, head and ttl), ttl = int(ttl) or 5000, rests = rests,
     is_held_back = head and now - (pulse or now) > ttl / 2, known = {} }
 end

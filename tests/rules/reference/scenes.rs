@@ -106,6 +106,8 @@ fn of_one_holder(scale: Scale) -> Vec<Vec<Step>> {
         vec![Ask(A), Ask(B), AHEAD, Release(A), Ask(C), Release(B), Release(C), Ask(D)],
         vec![Ask(A), Ask(B), Ask(C), LoseQueue(0), Expire(0), Ask(C), Ask(B)],
         vec![Ask(A), Ask(B), Ask(C), lose(1), lose(2), Ask(C), Ask(B), Release(A)],
+        // The numbers are lost, and the clock is behind the tickets.
+        vec![Ask(A), Ask(B), lose(2), BACK, Ask(C), Ask(D), Ask(B), Release(A)],
         vec![Ask(A), Ask(B), Ask(C), Try(B), Try(D), Release(A)],
         // An attempt after its end: of a newcomer, of the holder, of waiters, and after the queue was lost.
         vec![Ask(A), Ask(D), LATE, Ask(F), IN_TIME, Ask(F), LATE, Repeat, Release(A)],
@@ -288,6 +290,8 @@ fn losses() -> Vec<Vec<Step>> {
             vec![Ask(A), Ask(F), Ask(all(D)), Ask(E), lose(key), Release(A), Release(F)],
         ]);
     }
+    // The numbers are lost, and the clock is behind the tickets.
+    scenes.push(vec![Ask(all(A)), Ask(B), lose(2), BACK, Ask(C), Ask(D), Ask(B), Release(A)]);
     scenes
 }
 

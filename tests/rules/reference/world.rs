@@ -71,7 +71,8 @@ impl<'a> World<'a> {
 
 const PLAIN: &str = "00000000-0000-4000-8000-000000000002:9";
 const RUN_AHEAD: &str = "
-    if redis.call('HEXISTS', KEYS[1], 'last') == 1 then redis.call('HSET', KEYS[1], 'last', ARGV[1]) end";
+    local last = redis.call('HGET', KEYS[1], 'last')
+    if last and last < ARGV[1] then redis.call('HSET', KEYS[1], 'last', ARGV[1]) end";
 /// `mode` of the lock, and the capacity in each place.
 const RESIZES: &str = "
     local function more(before, capacity, after) return before .. string.format('%.0f', capacity + 1) .. after end
