@@ -138,6 +138,14 @@ impl BackendError {
         self.is_unsent
     }
 
+    /// The error for a request that the store has answered before: a right that is denied may come back, as while rights are changed.
+    pub(crate) fn after_an_answer(self) -> Self {
+        match self.kind {
+            BackendErrorKind::Denied => BackendError { kind: BackendErrorKind::Unavailable, ..self },
+            _ => self,
+        }
+    }
+
     /// The error with a longer message.
     pub(crate) fn and(self, more: &str) -> Self {
         BackendError { message: format!("{}{more}", self.message).into(), ..self }

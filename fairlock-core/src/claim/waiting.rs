@@ -260,6 +260,7 @@ impl Waiting {
     ) -> Then<AfterAnswer> {
         use BackendErrorKind::{Refused, Unavailable};
         let AnswerContext { claim, contact, sent, now } = context;
+        let error = if contact.heard.is_some() { error.after_an_answer() } else { error };
         contact.ask = Ask::Failed(failures);
         self.last_error = Some(error.clone());
         self.ask_now = true; // the reason for this ask has no answer yet
@@ -348,7 +349,8 @@ impl Waiting {
             // No answer, or an impossible one.
             Ok(Renewal::Renewed) | Err(_) => {
                 self.place.renewal.not_answered(context.now);
-                self.last_error = answer.err().or(self.last_error.take());
+                let error = answer.err().map(BackendError::after_an_answer);
+                self.last_error = error.or(self.last_error.take());
                 (AfterRenewal::Unanswered, None)
             }
         }

@@ -93,7 +93,8 @@ impl Parts<'_> {
                     unanswered += 1;
                     claim.leaving_failed(error.clone());
                     let wait = backoff::pause(unanswered);
-                    let hopeless = !error.kind().is_transient();
+                    // A right that the hold was granted by may come back.
+                    let hopeless = !error.kind().is_transient() && error.kind() != BackendErrorKind::Denied;
                     if hopeless || claim.config.now() + wait >= give_up_at {
                         break Err(Error::about(&claim.lock.name, unknown(error)));
                     }

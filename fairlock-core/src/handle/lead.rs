@@ -1,7 +1,7 @@
 //! Leader election: a campaign asks for the lock whenever it was lost, and its holder leads for a term.
 
 use std::ops::Deref;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::backoff;
 use crate::error::{Error, Result};
@@ -82,7 +82,8 @@ impl<O: Ownership> Lock<O> {
     ///
     /// # Errors
     /// [`Error::Cancelled`]: the program has ended the campaign, or the term; what `f` returned is dropped.
-    /// [`Error::Denied`], [`Error::Corrupt`], [`Error::Misuse`] and others that do not pass: see [`Lock`].
+    /// [`Error::Denied`], at once if the first request was denied, else when requests were denied for two minutes.
+    /// [`Error::Corrupt`], [`Error::Misuse`] and others that do not pass: see [`Lock`].
     pub fn lead<R>(&self, mut f: impl FnMut(&Term<'_, O>) -> R) -> Result<Option<R>> {
         let mut campaign = Campaign::default();
         loop {
@@ -93,10 +94,12 @@ impl<O: Ownership> Lock<O> {
                 }
                 Err(error) => Err(error),
             };
-            let Some(pause) = campaign.pause_after(&ended) else { return unless_drained(ended) };
-            let clock = &self.0.shared.config.clock;
-            let _here = clock.attend();
-            clock.sleep(pause);
+            let config = &self.0.shared.config;
+            let Some(pause) = campaign.pause_after(&ended, config.now()) else {
+                return unless_drained(ended);
+            };
+            let _here = config.clock.attend();
+            config.clock.sleep(pause);
         }
     }
 }
@@ -133,24 +136,37 @@ pub(super) fn unless_drained<R>(ended: Result<R>) -> Result<Option<R>> {
     }
 }
 
+/// For how long a right that a candidate had may be gone, while rights are changed: as long as a password, see `Logins`.
+const RIGHTS_CHANGE_WITHIN: Duration = Duration::from_secs(120);
+
 /// When a candidate asks again.
 #[derive(Default)]
 pub(super) struct Campaign {
     /// How many times in a row it did not get to lead.
     failures: u32,
+    /// It has led, or has waited as long as an outage may last: its first request was not denied.
+    has_begun: bool,
+    /// Since when its requests are denied.
+    denied_since: Option<Instant>,
 }
 
 impl Campaign {
     pub(super) fn is_won(&mut self) {
-        self.failures = 0;
+        *self = Campaign { has_begun: true, ..Campaign::default() };
     }
 
     /// How long to pause before the next request; none if there is no next one. A full server refuses newcomers at once, so without a
     /// pause it would be asked all the time.
-    pub(super) fn pause_after<R>(&mut self, ended: &Result<R>) -> Option<Duration> {
-        let Err(error) = ended else { return None };
-        if !error.is_transient() && !matches!(error, Error::Lost(_)) {
-            return None;
+    pub(super) fn pause_after<R>(&mut self, ended: &Result<R>, now: Instant) -> Option<Duration> {
+        match ended {
+            Err(Error::Lost(_) | Error::Unavailable { .. }) => self.has_begun = true,
+            Err(Error::Denied { .. }) if self.has_begun => {
+                let since = *self.denied_since.get_or_insert(now);
+                if now >= since + RIGHTS_CHANGE_WITHIN {
+                    return None;
+                }
+            }
+            _ => return None,
         }
         self.failures += 1;
         Some(backoff::pause(self.failures))

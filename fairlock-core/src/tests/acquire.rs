@@ -61,6 +61,15 @@ fn a_refusal_is_an_error_at_once() {
     both(|s| s.acquire().says(DENIED).a().locks().fails(Denied).after(ms(0)));
 }
 
+/// The store has answered the request before: the right may come back.
+#[test]
+fn a_waiter_that_is_denied_waits_on_as_in_an_outage() {
+    both(|s| {
+        s.acquire().says(rank(0).times(2)).a().locks().is_denied().is_woken().b().locks().is_denied();
+        s.b().is_woken().pass(8 * S).a().is_back().gets(1001).b().fails(Unavailable).told("planned: denied");
+    });
+}
+
 #[test]
 fn a_cancelled_caller_gets_no_request() {
     let s = threads().a().cancellable().is_cancelled().requests().fails(Cancelled).locks().fails(Cancelled);

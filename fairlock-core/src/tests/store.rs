@@ -272,6 +272,9 @@ impl Backend for Store {
         }
         let mut plans = self.plan();
         let answer = |item: &Renew<'_>| {
+            if plans.denied.contains(lock(item).name.as_str()) {
+                return denied();
+            }
             if plans.cut.contains(lock(item).name.as_str()) {
                 return down();
             }

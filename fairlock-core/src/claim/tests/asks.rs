@@ -80,7 +80,8 @@ fn a_request_of_which_no_attempt_was_sent_is_over_when_it_fails() {
     c.caller().fails();
     let c = claim().caller().asks().answer(DENIED).is(AfterAnswer::Withdraw).was_refused().yes();
     c.caller().fails();
-    in_queue().answer(UNSENT_DENIED).is(AfterAnswer::Withdraw).was_refused().no().caller().fails();
+    let c = in_queue().answer(UNSENT_DENIED).is(AfterAnswer::Nothing).at(10 * S).answer(UNSENT_DENIED);
+    c.is(AfterAnswer::Withdraw).was_refused().no().caller().fails();
     let c = claim().caller().asks().give_up().is(Some(AfterGivingUp::Withdraw));
     c.answer(UNSENT).is(AfterAnswer::Unsent);
     claim().caller().asks().answer(UNSENT).give_up().is(Some(AfterGivingUp::Nothing));

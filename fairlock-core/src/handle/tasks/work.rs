@@ -95,10 +95,11 @@ impl AsyncLock {
                 }
                 Err(error) => Err(error),
             };
-            let Some(pause) = campaign.pause_after(&ended) else { return unless_drained(ended) };
+            let shared = &self.0.shared;
+            let now = shared.now();
+            let Some(pause) = campaign.pause_after(&ended, now) else { return unless_drained(ended) };
             if !pause.is_zero() {
-                let shared = &self.0.shared;
-                shared.timers.pause(shared.now() + pause, &shared.config.clock).await;
+                shared.timers.pause(now + pause, &shared.config.clock).await;
             }
         }
     }

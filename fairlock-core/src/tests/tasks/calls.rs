@@ -1,6 +1,8 @@
 //! The calls of tasks that are no waits: the client's own threads make them.
 
+use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
@@ -64,6 +66,38 @@ fn a_leader_that_pauses_needs_no_thread() {
         }
     }
     panic!("it does not lead");
+}
+
+/// For two minutes, if it has once had the right.
+#[test]
+fn a_leader_that_is_denied_campaigns_on() {
+    let world = World::new();
+    let (lock, terms) = (world.async_lock("office"), Arc::new(AtomicU64::new(0)));
+    let led = Arc::clone(&terms);
+    let mut leads = world.task(async move {
+        lock.lead(async |_| {
+            led.fetch_add(1, Ordering::Relaxed);
+            pending::<()>().await;
+        })
+        .await
+    });
+    let mut after = |seconds: u32| {
+        let mut polls = (0..seconds).map(|_| {
+            world.clock.advance(S);
+            leads.poll()
+        });
+        polls.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    };
+    assert!(after(1).is_pending());
+    for (terms_before, denied_for) in [(1, 90), (2, 120)] {
+        world.store.deny("office");
+        assert!(after(denied_for).is_pending());
+        world.store.restore("office");
+        assert!(after(5).is_pending());
+        assert_eq!(terms.load(Ordering::Relaxed), terms_before + 1);
+    }
+    world.store.deny("office");
+    assert!(matches!(after(160), Poll::Ready(Err(Error::Denied { .. }))));
 }
 
 /// A waker that has another thread move the clock, and says whether the clock moved.
