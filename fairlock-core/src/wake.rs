@@ -20,11 +20,16 @@ pub(crate) struct Sink(pub(crate) Weak<Shared>);
 impl WakeSink for Sink {
     fn wake(&self, wake: Wake<'_>) {
         let Some(shared) = self.0.upgrade() else { return };
-        let was_expected = match wake {
+        let deliver = || match wake {
             Wake::Granted { lock, owner, request, token } => granted(&shared, lock, owner, request, token),
             Wake::Recheck { lock, owner } => recheck(&shared, lock, owner),
             Wake::Taken { lock, owner, token } => taken(&shared.ledger, lock, owner, token),
             Wake::Gap => gap(&shared),
+        };
+        // A backend that does not block has no thread that other wake-ups wait for.
+        let was_expected = match shared.backend.is_non_blocking() {
+            true => deliver(),
+            false => shared.timers.wake_elsewhere(shared.now(), deliver),
         };
         if !was_expected {
             count(&shared.ledger.counters.wake_ups_ignored);

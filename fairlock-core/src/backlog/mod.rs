@@ -15,7 +15,7 @@ use crate::backoff::Retries;
 use crate::claim::Claim;
 use crate::config::MOST_AT_ONCE;
 
-pub(crate) use calls::{Call, Calls};
+pub(crate) use calls::{Call, Calls, Lasts};
 pub(crate) use first_attempts::{Batch, FirstAttempt, FirstAttempts, Next};
 
 /// The cleanups, in the order of their next attempts. A method looks only at the cleanups that it takes, but for methods that are

@@ -32,7 +32,7 @@ pub(crate) struct Timers {
     pub(crate) tasks: [Sleeper; TASK_THREADS],
     /// Make the other calls of tasks.
     pub(crate) calls: [Sleeper; CALL_THREADS],
-    /// Runs the wakers of tasks that the first two have to wake: user code must not delay a renewal.
+    /// Runs the wakers of tasks that the first two, or a message, have to wake: user code must delay no renewal, and no other message.
     pub(crate) waker: Sleeper,
     /// Explains slow waits.
     pub(crate) slow: Sleeper,

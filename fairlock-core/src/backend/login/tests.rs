@@ -105,6 +105,15 @@ fn a_function_that_hangs_is_called_again() {
         let _ = logins.get(Instant::now());
     }
     assert_eq!(logins.0.state.lock().under_way, MOST_CALLS);
+    let hung = [(); MOST_CALLS].map(|()| next_call());
+    hung[0].send(password("at last")).expect("it listens");
+    let at_last = || logins.get(Instant::now()).is_ok_and(|login| login.password() == "at last");
+    while !at_last() {
+        thread::yield_now();
+    }
+    logins.0.state.lock().unused_since = None;
+    assert!(logins.get(Instant::now()).is_err());
+    next_call();
 }
 
 #[test]

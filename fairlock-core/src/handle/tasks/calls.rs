@@ -10,6 +10,7 @@ use std::thread;
 use parking_lot::Mutex;
 
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::backlog::Lasts;
 use crate::error::{Error, Result};
 use crate::ids::LockName;
 use crate::shared::Shared;
@@ -81,13 +82,18 @@ pub(super) async fn asked<T: Send + 'static>(
     lock: &LockName,
     call: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    if shared.backend.is_non_blocking() { call() } else { by_the_client(shared, lock, call).await }
+    if shared.backend.is_non_blocking() {
+        call()
+    } else {
+        by_the_client(shared, lock, Lasts::Briefly, call).await
+    }
 }
 
 /// The same, but never here: the call may pause.
 pub(super) async fn by_the_client<T: Send + 'static>(
     shared: &Arc<Shared>,
     lock: &LockName,
+    lasts: Lasts,
     call: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let (config, name) = (Arc::clone(&shared.config), lock.clone());
@@ -99,6 +105,6 @@ pub(super) async fn by_the_client<T: Send + 'static>(
         let what = "the call had to wait too long to be made";
         Err(Error::about(&name, BackendError::new(BackendErrorKind::Unavailable, what)))
     });
-    tasks::call_elsewhere(shared, Box::new(run)).map_err(|error| Error::about(lock, error))?;
+    tasks::call_elsewhere(shared, Box::new(run), lasts).map_err(|error| Error::about(lock, error))?;
     outcome.wait().await
 }

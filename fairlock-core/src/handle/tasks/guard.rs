@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::calls::by_the_client;
 use super::{AsyncHold, Ends};
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::backlog::{Cleanup, FirstAttempt};
+use crate::backlog::{Cleanup, FirstAttempt, Lasts};
 use crate::claim::{Claim, ReleaseStep};
 use crate::error::{Error, Result};
 use crate::flow::{Taken, error_of};
@@ -128,7 +128,7 @@ impl AsyncGuard {
         let _ends = self.ends.clone(); // dropped last
         let (shared, name) = (Arc::clone(&self.shared), self.claim.lock.name.clone());
         let guard = self.into_blocking();
-        by_the_client(&shared, &name, move || guard.keep_for(at_least)).await
+        by_the_client(&shared, &name, Lasts::AsAnOutage, move || guard.keep_for(at_least)).await
     }
 
     /// This hold with a guard whose calls block, such as [`leak`](Guard::leak), for a thread.

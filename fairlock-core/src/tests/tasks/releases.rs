@@ -163,6 +163,7 @@ fn any_number_of_futures_hear_of_a_loss_and_none_of_a_release() {
     drop(world.task(guard.lost()));
     let (lock, owner, token) = (guard.name(), guard.owner().as_str(), guard.token());
     world.store.wake(Wake::Taken { lock, owner, token });
+    world.settle();
     for wait in waits {
         let lost = wait.ended();
         assert_eq!((lost.token, lost.cause), (guard.token(), LostCause::Taken));

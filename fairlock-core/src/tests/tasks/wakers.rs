@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -122,6 +123,30 @@ fn a_waker_that_stands_still_loses_no_hold() {
     assert!(!guard.is_lost() && world.client.stats().lost == 0);
 }
 
+/// A waker that waits for the test, and tells whether the test went on.
+struct WaitsFor(Mutex<Receiver<()>>, Sender<bool>);
+
+impl Wake for WaitsFor {
+    fn wake(self: Arc<Self>) {
+        let went_on = self.0.lock().recv_timeout(9 * S).is_ok();
+        self.1.send(went_on).unwrap();
+    }
+}
+
+/// The thread that delivers a wake-up has more of them.
+#[test]
+fn a_waker_that_blocks_delays_no_other_wake_up() {
+    let world = World::new();
+    let ((go_on, goes_on), (tells, told)) = (channel(), channel());
+    let blocks = Waker::from(Arc::new(WaitsFor(Mutex::new(goes_on), tells)));
+    let mut blocked = in_queue(&world, "blocked", std::slice::from_ref(&blocks));
+    world.push(&world.claim("blocked"), 9);
+    go_on.send(()).unwrap();
+    world.settle();
+    assert!(told.recv().unwrap(), "the wake-up was delivered while the waker waited");
+    assert!(poll_with(&mut blocked[0], &blocks).is_ready());
+}
+
 /// It takes the guard, drops it and asks for the next lock, all within the wake-up.
 #[test]
 fn a_waker_may_poll_take_release_and_ask_inline() {
@@ -184,6 +209,7 @@ fn the_task_that_polled_last_is_woken() {
         assert!(poll_with(&mut waits[0], waker).is_pending());
     }
     world.push(&world.claim("moves"), 9);
+    world.settle();
     let woken = tasks.each_ref().map(|task| task.0.load(SeqCst));
     assert_eq!(woken, [0, 1, 0]);
     assert!(poll_with(&mut waits[0], &wakers[0]).is_ready());
