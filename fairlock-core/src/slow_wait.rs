@@ -32,7 +32,7 @@ pub(crate) fn explain(shared: &Shared, pause: &Cell<Option<Instant>>) -> Option<
     });
     let Some((_, claim)) = slow.into_iter().min_by_key(|(at, _)| *at) else { return next };
     claim.set_explained(); // a look that fails is not repeated: outages have their own lines
-    let seen = shared.backend.inspect(&claim.lock, 0..1);
+    let seen = shared.backend.inspect(&claim.lock, 0..0);
     // The wait may have ended during the look: then the answer may name this owner, or the next one. Nor is there anything to explain if
     // the request was granted, and the client does not know it yet.
     let is_granted = |state: &LockState| state.holders.iter().any(|of| of.request == Some(claim.request));

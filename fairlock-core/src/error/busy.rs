@@ -31,7 +31,7 @@ pub struct SlowWait {
     pub waited: Duration,
     /// How many waiters were ahead, as last heard. None for a plain lock.
     pub ahead: Option<u64>,
-    /// The lock, with its holders and the first waiter.
+    /// The lock, with its holders. It lists no waiter, and counts none as absent.
     pub state: LockState,
     pub(crate) held_by: String,
 }

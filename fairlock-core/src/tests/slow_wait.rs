@@ -37,6 +37,18 @@ fn what_happens_meanwhile_brings_no_look_forward() {
     assert_eq!(lines(), 4, "each once");
 }
 
+/// Each waiter that is shown makes a store examine hundreds, to count the absent ones; on files by a call of the system for each.
+#[test]
+fn a_look_at_a_slow_wait_examines_no_waiter() {
+    let clock = ManualClock::new();
+    let store = Store::new(clock.clone().into());
+    let client = Client::builder(store.clone()).clock(clock.clone()).slow_wait(ms(100)).build().unwrap();
+    store.plan().acquire.push_back(queued(3));
+    let _request = client.fair_lock("x").unwrap().request().unwrap();
+    clock.advance(ms(150));
+    assert_eq!(store.plan().inspected, [0..0]);
+}
+
 /// Another process would be looked for in vain.
 #[test]
 fn a_wait_for_its_own_client_says_so() {

@@ -67,6 +67,8 @@ pub(super) struct Plans {
     pub(super) attempt_ttl: Option<Duration>,
     /// What it shows of each lock.
     pub(super) state: LockState,
+    /// The parts of queues that it was asked to show.
+    pub(super) inspected: Vec<Range<u64>>,
 }
 
 #[derive(Clone)]
@@ -307,7 +309,8 @@ impl Backend for Store {
         Ok(ForceReleased::Taken)
     }
 
-    fn inspect(&self, _: &LockId, _: Range<u64>) -> Answer<LockState> {
+    fn inspect(&self, _: &LockId, part: Range<u64>) -> Answer<LockState> {
+        self.plan().inspected.push(part);
         Ok(self.plan().state.clone())
     }
 
