@@ -1,30 +1,27 @@
 //! The backend itself: each operation is one step on one file.
 
-use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::File;
-use std::hash::Hash;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
-    LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, Wait, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState,
+    Place, Released, Renew, Renewal, RequestId, Subscription, Wait, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
-use fairlock_rules::{DecodeError, LockEntry, OperationContext, StoreContext, lock_of, renew_by_lock};
+use fairlock_rules::{LockEntry, OperationContext, StoreContext, lock_of, renew_by_lock};
 
 use crate::dir::Dir;
 use crate::failure::failure;
 use crate::lock_files::LockFiles;
 use crate::machine::{self, Machine};
 use crate::presence::presence_of;
-use crate::slots::Content;
-use crate::state::State;
+use crate::slots::State;
 use crate::wake_ups::{self, Listener};
 
 /// How many holders, and how many of the nearest places ahead, a waiter watches.
@@ -32,13 +29,10 @@ const WATCHED: usize = 16;
 
 /// Locks that are kept in a directory and shared by all processes of the machine that open it. Clones are the same.
 #[derive(Clone, Debug)]
-pub struct FileBackend(pub(crate) Arc<Store>);
-
-#[derive(Debug)]
-pub(crate) struct Store {
+pub struct FileBackend {
     pub(crate) files: Arc<LockFiles>,
     /// The clients of this process that listen, as owners spell them.
-    listeners: Mutex<HashMap<String, Weak<Listener>>>,
+    listeners: Arc<Mutex<HashMap<String, Weak<Listener>>>>,
 }
 
 impl FileBackend {
@@ -53,7 +47,7 @@ impl FileBackend {
 
     pub(crate) fn open_on(dir: impl Into<PathBuf>, machine: Machine) -> Result<FileBackend, BackendError> {
         let files = Arc::new(LockFiles::new(Arc::new(Dir::open(dir.into())?), machine));
-        Ok(FileBackend(Arc::new(Store { files, listeners: Mutex::default() })))
+        Ok(FileBackend { files, listeners: Arc::default() })
     }
 
     /// The presence of a client of this process, for a child that is to outlive this process: give it to the child as one of its standard
@@ -64,7 +58,7 @@ impl FileBackend {
     }
 
     fn listener(&self, client: &str) -> Option<Arc<Listener>> {
-        self.0.listeners.lock().get(client).and_then(Weak::upgrade)
+        self.listeners.lock().get(client).and_then(Weak::upgrade)
     }
 
     /// One step, in its bound.
@@ -73,7 +67,7 @@ impl FileBackend {
         lock: &LockName,
         decide: impl FnOnce(&mut LockEntry, &mut OperationContext<'_>) -> T,
     ) -> Result<T, BackendError> {
-        self.step_by(Instant::now() + self.0.files.machine.bound, lock, decide)
+        self.step_by(Instant::now() + self.files.machine.bound, lock, decide)
     }
 
     /// No other thread or process comes between the read and the write. A process that is killed on the way has changed nothing, and
@@ -84,14 +78,13 @@ impl FileBackend {
         lock: &LockName,
         decide: impl FnOnce(&mut LockEntry, &mut OperationContext<'_>) -> T,
     ) -> Result<T, BackendError> {
-        let failed = |error| failure(format_args!("the file of lock {lock}"), error);
-        let Store { files, .. } = &*self.0;
+        let files = &*self.files;
+        let failed = |error| failure(format_args!("the file {}", files.dir.lock(lock).display()), error);
         let (answer, wake_ups) = files.with(lock, give_up_at, |file| {
             // Load.
-            let damaged = |error| unreadable(&files.dir.lock(lock), error);
-            let content = Content::read(file).map_err(failed)?.map_err(damaged)?;
-            let State { last, mut entry, .. } =
-                State::of(lock, &content.bytes, &files.dir, files.machine.boot)?;
+            let (content, state) = State::read(file, files.machine.boot).map_err(failed)?;
+            state.check(lock, &files.dir)?;
+            let State { last, mut entry, .. } = state;
             // Decide.
             let (now, mut store_context) = (files.machine.now(), StoreContext::after(last));
             let presence = |owner: &OwnerId| presence_of(&files.dir, owner.client());
@@ -110,11 +103,22 @@ impl FileBackend {
 
     /// Watches the processes that this waiter waits for.
     fn watch(&self, place: &Place<'_>, ahead: &[OwnerId]) {
-        if !ahead.is_empty()
-            && let Some(listener) = self.listener(place.owner.client())
-        {
+        if let Some(listener) = self.listener(place.owner.client()) {
             listener.watch(place, ahead);
         }
+    }
+
+    /// The answer; or this one if the directory was removed, and with it what this client had there.
+    fn or_if_removed<A>(&self, gone: A, answer: Result<A, BackendError>) -> Result<A, BackendError> {
+        answer.or_else(|error| if self.files.dir.was_removed() { Ok(gone) } else { Err(error) })
+    }
+
+    /// Until when a call waits for the files of these locks. Each lock is a file of its own: where a call is about several, one that is not
+    /// free must not cost the others the time of their renewals.
+    pub(crate) fn give_up_at<L: PartialEq>(&self, mut locks: impl Iterator<Item = L>) -> Instant {
+        let (first, bound) = (locks.next(), self.files.machine.bound);
+        let is_one = locks.all(|lock| first.as_ref() == Some(&lock));
+        Instant::now() + if is_one { bound } else { bound / 4 }
     }
 }
 
@@ -124,22 +128,22 @@ fn ahead_of(entry: &LockEntry, place: &Place<'_>) -> Vec<OwnerId> {
     ahead.filter(|owner| owner.client() != place.owner.client()).cloned().collect()
 }
 
-pub(crate) fn unreadable(path: &Path, error: DecodeError) -> BackendError {
-    match error {
-        DecodeError::Newer { .. } => error.into(),
-        _ => {
-            let message = format!(
-                "{} is damaged, or another program's: remove the file once no process uses the lock",
-                path.display()
-            );
-            BackendError::new(BackendErrorKind::Corrupt, message)
-        }
-    }
-}
-
 impl Backend for FileBackend {
     fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
-        self.one_each(asks, |ask| &ask.place.lock.name, |give_up_at, ask| self.acquire_by(give_up_at, ask))
+        let give_up_at = self.give_up_at(asks.iter().map(|ask| &ask.place.lock.name));
+        let acquire = |ask: &Acquire<'_>| {
+            let place = &ask.place;
+            let (answer, ahead) = self.step_by(give_up_at, &place.lock.name, |entry, context| {
+                entry.end_gone(context, place.units);
+                let answer = entry.acquire(context, ask);
+                let waits = matches!(answer, Ok(Acquired::Queued { .. } | Acquired::Busy { .. }));
+                let ahead = if waits && place.wait != Wait::No { ahead_of(entry, place) } else { Vec::new() };
+                (answer, ahead)
+            })?;
+            self.watch(place, &ahead);
+            answer
+        };
+        asks.iter().map(acquire).collect()
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
@@ -148,15 +152,13 @@ impl Backend for FileBackend {
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
-        self.one_each(
-            holds,
-            |hold| &hold.lock.name,
-            |give_up_at, hold| {
-                let answer =
-                    self.step_by(give_up_at, &hold.lock.name, |entry, context| entry.release(context, hold));
-                self.or_if_removed(Released::NotHeld, answer)
-            },
-        )
+        let give_up_at = self.give_up_at(holds.iter().map(|hold| &hold.lock.name));
+        let release = |hold: &Hold<'_>| {
+            let name = &hold.lock.name;
+            let released = self.step_by(give_up_at, name, |entry, context| entry.release(context, hold));
+            self.or_if_removed(Released::NotHeld, released)
+        };
+        holds.iter().map(release).collect()
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
@@ -165,28 +167,40 @@ impl Backend for FileBackend {
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        self.free_ones_first(
-            items,
-            |item| &lock_of(item).name,
-            |items, give_up_at| {
-                renew_by_lock(items, |lock, items| match self.renew_lock(give_up_at(), lock, items) {
-                    Ok(renewed) => renewed.into_iter().map(Ok).collect(),
-                    Err(error) => vec![self.or_if_removed(Renewal::Lost, Err(error)); items.len()],
-                })
-            },
-        )
+        let give_up_at = self.give_up_at(items.iter().map(|item| &lock_of(item).name));
+        renew_by_lock(items, |lock, items| {
+            let renewed = self.step_by(give_up_at, lock, |entry, context| {
+                if items.iter().any(|item| matches!(item, Renew::Place { .. })) {
+                    entry.end_gone(context, u32::MAX);
+                }
+                let answers = entry.renew(context, items);
+                let waits = items.iter().zip(&answers).filter_map(|pair| match pair {
+                    (Renew::Place { place, .. }, Renewal::Waiting { .. }) => {
+                        Some((*place, ahead_of(entry, place)))
+                    }
+                    _ => None,
+                });
+                let waits: Vec<_> = waits.collect();
+                (answers, waits)
+            });
+            match renewed {
+                Ok((answers, waits)) => {
+                    waits.iter().for_each(|(place, ahead)| self.watch(place, ahead));
+                    answers.into_iter().map(Ok).collect()
+                }
+                Err(error) => vec![self.or_if_removed(Renewal::Lost, Err(error)); items.len()],
+            }
+        })
     }
 
     fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
-        self.one_each(
-            places,
-            |place| &place.lock.name,
-            |give_up_at, place| {
-                let answer = self
-                    .step_by(give_up_at, &place.lock.name, |entry, context| entry.withdraw(context, place));
-                self.or_if_removed(Withdrawn::Left, answer)
-            },
-        )
+        let give_up_at = self.give_up_at(places.iter().map(|place| &place.lock.name));
+        let withdraw = |place: &Place<'_>| {
+            let name = &place.lock.name;
+            let withdrawn = self.step_by(give_up_at, name, |entry, context| entry.withdraw(context, place));
+            self.or_if_removed(Withdrawn::Left, withdrawn)
+        };
+        places.iter().map(withdraw).collect()
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
@@ -206,14 +220,13 @@ impl Backend for FileBackend {
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
-        let files = &self.0.files;
+        let files = &self.files;
         files.dir.check()?;
-        let refused = |error| {
-            let error = files.dir.explained(error);
-            failure(format_args!("can't make the files of a client in {}", files.dir.path.display()), error)
-        };
-        let (subscription, listener) = wake_ups::subscribe(files, client, sink).map_err(refused)?;
-        let mut listeners = self.0.listeners.lock();
+        let (subscription, listener) = wake_ups::subscribe(files, client, sink).map_err(|error| {
+            let what = format_args!("can't make the files of a client in {}", files.dir.path.display());
+            failure(what, files.dir.explained(error))
+        })?;
+        let mut listeners = self.listeners.lock();
         listeners.retain(|_, listener| listener.strong_count() > 0);
         listeners.insert(client.to_string(), Arc::downgrade(&listener));
         Ok(subscription)
@@ -224,92 +237,6 @@ impl Backend for FileBackend {
     }
 
     fn response_timeout(&self) -> Option<Duration> {
-        Some(self.0.files.machine.bound)
-    }
-}
-
-impl FileBackend {
-    fn acquire_by(&self, give_up_at: Instant, ask: &Acquire<'_>) -> Result<Acquired, BackendError> {
-        let place = &ask.place;
-        let (answer, ahead) = self.step_by(give_up_at, &place.lock.name, |entry, context| {
-            entry.end_gone(context, place.units);
-            let answer = entry.acquire(context, ask);
-            let is_over = matches!(answer, Ok(Acquired::Granted { .. }) | Err(_));
-            let waits = !is_over && place.wait != Wait::No;
-            (answer, if waits { ahead_of(entry, place) } else { Vec::new() })
-        })?;
-        self.watch(place, &ahead);
-        answer
-    }
-
-    fn renew_lock(
-        &self,
-        give_up_at: Instant,
-        lock: &LockName,
-        items: &[Renew<'_>],
-    ) -> Result<Vec<Renewal>, BackendError> {
-        let (answers, waits) = self.step_by(give_up_at, lock, |entry, context| {
-            if items.iter().any(|item| matches!(item, Renew::Place { .. })) {
-                entry.end_gone(context, u32::MAX);
-            }
-            let answers = entry.renew(context, items);
-            let waits = items.iter().zip(&answers).filter_map(|pair| match pair {
-                (Renew::Place { place, .. }, Renewal::Waiting { .. }) => {
-                    Some((*place, ahead_of(entry, place)))
-                }
-                _ => None,
-            });
-            let waits: Vec<_> = waits.collect();
-            (answers, waits)
-        })?;
-        waits.iter().for_each(|(place, ahead)| self.watch(place, ahead));
-        Ok(answers)
-    }
-
-    /// The answer; or this one if the directory was removed, and with it what this client had there.
-    fn or_if_removed<A>(&self, gone: A, answer: Result<A, BackendError>) -> Result<A, BackendError> {
-        answer.or_else(|error| if self.0.files.dir.was_removed() { Ok(gone) } else { Err(error) })
-    }
-
-    /// The answers to questions about several locks. Each lock is a file of its own: first those are asked whose files are free, and the
-    /// others, which may stand still, share the short bound.
-    fn free_ones_first<Q: Copy, A, L: Hash + Eq + ?Sized>(
-        &self,
-        questions: &[Q],
-        lock_of: impl Fn(&Q) -> &L,
-        ask: impl Fn(&[Q], &dyn Fn() -> Instant) -> Vec<Result<A, BackendError>>,
-    ) -> Vec<Result<A, BackendError>> {
-        let locks = |questions: &[Q]| questions.iter().map(&lock_of).collect::<HashSet<_>>().len();
-        let (began, machine) = (Instant::now(), &self.0.files.machine);
-        if locks(questions) <= 1 {
-            return ask(questions, &|| began + machine.bound);
-        }
-        let mut answers = ask(questions, &|| began);
-        let is_late = |answer: &Result<A, _>| {
-            answer.as_ref().is_err_and(|error: &BackendError| error.kind() == BackendErrorKind::Unavailable)
-        };
-        let late: Vec<usize> = (0..answers.len()).filter(|at| is_late(&answers[*at])).collect();
-        let again: Vec<Q> = late.iter().map(|at| questions[*at]).collect();
-        let (end, left) = (Instant::now() + machine.short_bound(), Cell::new(locks(&again) as u32));
-        let share = || {
-            let (now, locks) = (Instant::now(), left.replace(left.get().saturating_sub(1)).max(1));
-            now + end.saturating_duration_since(now) / locks
-        };
-        for (at, answer) in late.into_iter().zip(ask(&again, &share)) {
-            answers[at] = answer;
-        }
-        answers
-    }
-
-    /// The same by one step for each question.
-    pub(crate) fn one_each<Q: Copy, A, L: Hash + Eq + ?Sized>(
-        &self,
-        questions: &[Q],
-        lock_of: impl Fn(&Q) -> &L,
-        step: impl Fn(Instant, &Q) -> Result<A, BackendError>,
-    ) -> Vec<Result<A, BackendError>> {
-        self.free_ones_first(questions, lock_of, |questions, give_up_at| {
-            questions.iter().map(|question| step(give_up_at(), question)).collect()
-        })
+        Some(self.files.machine.bound)
     }
 }

@@ -35,12 +35,13 @@
 //!
 //! - *The sweep removes a file that a newcomer has opened*: each step that gets the `flock` looks whether the name still leads to this
 //!   file, and opens the name again if not. Whether the file has any name would not do: a process that is killed between `hard_link`
-//!   and `unlink` leaves a second one. The same look finds files and directories that a user removed or renamed.
+//!   and `unlink` leaves a second one, until the next open. The same look finds files and directories that a user removed or renamed.
 //! - *Two newcomers make the file*: one `hard_link` wins, and the other process opens that file.
 //! - *The directory is removed, and made again*: each open compares it with the one that was opened, and fails. What a client had there is
 //!   lost, for certain: the thread of each client looks once a second, and has all renewed.
 //! - *Two threads share an open file*, and so its `flock`: a mutex for each file lets in one at a time. A forked child opens its own.
-//! - *A process stands still in a step*: calls about several locks ask the others first.
+//! - *A process stands still in a step*: a call about several locks waits a quarter of a second for all of them, and a quarter of that for a
+//!   file for which the last step waited in vain. A file that is free is had at the first look, whatever time is left.
 //! - *A list is made meanwhile*: it takes the `flock` too, since two steps may change both slots while a reader is between them.
 //!
 //! **A client** is present from before its first request until its end. The presence file gets its name once it is locked; when the
@@ -69,24 +70,21 @@
 //! clocks by which holders measure their leases.
 //!
 //! ```text
-//!  backend   impl Backend: one step on one file   ◄── locks   lists them   doctor   tries a directory out
+//!  backend   impl Backend: one step on one file   ◄── locks   what operators ask: lists, the doctor
 //!     ├► wake_ups   a socket and a thread for each client   └► watch   the processes that waiters wait for   sweep
-//!     ├► lock_files   opened, locked, kept open   └► state   slots   what a file keeps
-//!     └► presence   which clients live   dir   names of files, modes ◄── open_dir   machine   clock, boot   failure   errors
+//!     ├► lock_files   opened, locked, kept open   └► slots   what a file keeps
+//!     └► presence   which clients live   dir   the directory, names of files, modes   machine   clock, boot   failure   errors
 //! ```
 #![cfg(unix)]
 
 mod backend;
 mod dir;
-mod doctor;
 mod failure;
 mod lock_files;
 mod locks;
 mod machine;
-mod open_dir;
 mod presence;
 mod slots;
-mod state;
 mod sweep;
 mod wake_ups;
 mod watch;

@@ -20,8 +20,7 @@ use fairlock_rules::LockEntry;
 use crate::dir::{self, Dir};
 use crate::failure::failure;
 use crate::machine::{self, Machine};
-use crate::slots::Content;
-use crate::state::State;
+use crate::slots::{Content, State};
 
 /// How many files stay open.
 const MOST_OPEN: usize = 64;
@@ -51,7 +50,8 @@ struct Used {
 struct LockFile {
     /// Kept open from the last step.
     open: Mutex<Option<Open>>,
-    /// Whether the last step waited in vain for the file.
+    /// Whether the last step waited in vain for the file. Then the next one takes a quarter of its time: a file that stands still must not
+    /// cost other locks theirs.
     is_stuck: AtomicBool,
 }
 
@@ -75,14 +75,15 @@ impl LockFiles {
         give_up_at: Instant,
         step: impl FnOnce(&File) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
-        let failed = |error| failure(format_args!("the file of lock {lock}"), error);
         let (used, began) = (self.used(lock), Instant::now());
-        let is_stuck = used.is_stuck.load(Ordering::Relaxed);
-        let bound = if is_stuck { self.machine.short_bound() } else { self.machine.bound };
-        let give_up_at = give_up_at.min(began + bound);
+        let mut left = give_up_at.saturating_duration_since(began);
+        if used.is_stuck.load(Ordering::Relaxed) {
+            left /= 4;
+        }
+        let give_up_at = began + left;
         let in_vain = |error| {
             // A single look says nothing.
-            used.is_stuck.fetch_or(began < give_up_at, Ordering::Relaxed);
+            used.is_stuck.fetch_or(!left.is_zero(), Ordering::Relaxed);
             error
         };
         // Held over the step: the other threads of this process wait here, each until its own time is over.
@@ -93,7 +94,8 @@ impl LockFiles {
             let open = kept.take().map_or_else(|| self.open(lock), Ok)?;
             wait_for(&open.file, give_up_at, format_args!("lock {lock}")).map_err(in_vain)?;
             // The file may have lost its name before it was ours, and keep another one: then the lock is a new file.
-            if is_at(&open.path, open.identity).map_err(failed)? {
+            let is_at = is_at(&open.path, open.identity);
+            if is_at.map_err(|error| failure(format_args!("the file {}", open.path.display()), error))? {
                 break open;
             }
         };
@@ -119,24 +121,27 @@ impl LockFiles {
     fn open(&self, lock: &LockName) -> Result<Open, BackendError> {
         self.dir.check()?;
         let path = self.dir.lock(lock);
-        let opened = self.open_or_make(lock, &path).map_err(|error| {
+        self.open_or_make(lock, &path).map_err(|error| {
             let whose = fs::symlink_metadata(&path)
                 .map_or_else(|_| String::new(), |file| format!(" of user {}", file.uid()));
             let (path, error) = (path.display(), self.dir.explained(error));
             failure(format_args!("can't open or make the file {path}{whose} for lock {lock}"), error)
-        });
-        let (identity, file) = opened?;
-        Ok(Open { path, file, identity })
+        })
     }
 
     /// First without `O_CREAT`: the system may refuse that for the file of another user in a sticky directory.
-    fn open_or_make(&self, lock: &LockName, path: &Path) -> io::Result<((u64, u64), File)> {
+    fn open_or_make(&self, lock: &LockName, path: &Path) -> io::Result<Open> {
         loop {
             match dir::open(path, true) {
                 Err(error) if error.kind() == ErrorKind::NotFound => self.make(lock, path)?,
                 opened => {
                     let file = opened?;
-                    return Ok((dir::identity(&file.metadata()?), file));
+                    let found = file.metadata()?;
+                    let identity = dir::identity(&found);
+                    if found.nlink() > 1 {
+                        self.dir.remove_first_name(identity);
+                    }
+                    return Ok(Open { path: path.to_owned(), file, identity });
                 }
             }
         }

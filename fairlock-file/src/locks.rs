@@ -1,22 +1,26 @@
-//! Lists the locks that are in use.
+//! What an operator asks: which locks are in use, and whether locks work in this directory, and how quickly.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Instant;
 
-use fairlock_core::backend::{BackendError, LockState};
+use fairlock_core::backend::{BackendError, Finding, LockState, Verdict, probe, try_out};
 use fairlock_core::{Error, LockName, OwnerId};
 use fairlock_rules::{StoreContext, fits_pattern};
 
-use crate::backend::{FileBackend, unreadable};
-use crate::dir;
+use crate::backend::FileBackend;
+use crate::dir::{self, is_of_new_file, whose};
 use crate::failure::failure;
 use crate::lock_files::wait_for;
+use crate::machine::BOUND;
 use crate::presence::presence_of;
-use crate::slots::Content;
-use crate::state::State;
+use crate::slots::State;
+
+/// How many steps the doctor measures.
+const STEPS: usize = 20;
 
 type Locks = Vec<(LockName, LockState)>;
 
@@ -43,7 +47,7 @@ impl FileBackend {
     /// # Errors
     /// As [`locks`](FileBackend::locks), if the directory can't be read.
     pub fn locks_and_unread(&self, pattern: Option<&str>) -> fairlock_core::Result<(Locks, Vec<Error>)> {
-        let dir = &self.0.files.dir;
+        let dir = &self.files.dir;
         dir.check()?;
         let failed = |error| failure(format_args!("can't read the directory {}", dir.path.display()), error);
         let (mut paths, pattern) = (Vec::new(), pattern.unwrap_or("*"));
@@ -54,11 +58,9 @@ impl FileBackend {
                 paths.push(path);
             }
         }
-        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-        let states = self.one_each(&paths, |path| *path, |give_up_at, path| self.state_in(path, give_up_at));
-        let (mut found, mut unread) = (Vec::new(), Vec::new());
-        for (path, state) in paths.into_iter().zip(states) {
-            match (state, dir.lock_of(path)) {
+        let (mut found, mut unread, give_up_at) = (Vec::new(), Vec::new(), self.give_up_at(paths.iter()));
+        for path in &paths {
+            match (self.state_in(path, give_up_at), dir.lock_of(path)) {
                 (Ok(state), _) => found.extend(state.and_then(|state| self.listed(&state, pattern))),
                 (Err(error), Some(name)) => unread.push(Error::about(&name, error)),
                 (Err(error), None) => unread.push(error.into()),
@@ -69,7 +71,7 @@ impl FileBackend {
     }
 
     /// As between two steps: without the file's lock, two steps might write both slots while they are read. None if the sweep was
-    /// quicker.
+    /// quicker, and for a file of another program.
     fn state_in(&self, path: &Path, give_up_at: Instant) -> Result<Option<State>, BackendError> {
         let failed = |error| failure(format_args!("the file {}", path.display()), error);
         let file = match dir::open(path, false) {
@@ -77,20 +79,60 @@ impl FileBackend {
             opened => opened.map_err(failed)?,
         };
         wait_for(&file, give_up_at, path.display())?;
-        let read = Content::read(&file);
+        let (found, read) = (file.metadata().map_err(failed)?, State::read(&file, self.files.machine.boot));
         _ = file.unlock(); // a child that was forked meanwhile has the file open as well
-        let state = read
-            .map_err(failed)?
-            .and_then(|content| State::decode(&content.bytes, self.0.files.machine.boot));
-        state.map(Some).map_err(|error| unreadable(path, error))
+        match read {
+            Ok((_, state)) => Ok(Some(state)),
+            // Many programs have files with such names.
+            Err(error) if error.kind() == ErrorKind::InvalidData && !is_of_new_file(&found) => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
     }
 
     fn listed(&self, state: &State, pattern: &str) -> Option<(LockName, LockState)> {
         let name = LockName::new(&state.name).ok().filter(|name| fits_pattern(pattern, name.as_str()))?;
-        let presence = |owner: &OwnerId| presence_of(&self.0.files.dir, owner.client());
+        let presence = |owner: &OwnerId| presence_of(&self.files.dir, owner.client());
         let mut store_context = StoreContext::after(state.last);
         let listed =
-            state.entry.listed(&store_context.operation(&name, self.0.files.machine.now(), &presence), &name);
+            state.entry.listed(&store_context.operation(&name, self.files.machine.now(), &presence), &name);
         listed.map(|listed| (name, listed))
+    }
+
+    /// Checks the directory. The topics are, in this order: `directory`, who shares it; `trial`: a lock of a random name
+    /// (`fairlock-doctor:…`) is acquired and released, and how long each takes; `locks`, for each lock that can't be read: why.
+    ///
+    /// # Errors
+    /// `Refused` if the directory was removed, `Denied` or `Unavailable` if it can't be read. Any later failure is a finding.
+    pub fn doctor(&self) -> fairlock_core::Result<Vec<Finding>> {
+        let dir = &self.files.dir;
+        dir.check()?;
+        let found = fs::metadata(&dir.path).map_err(|error| failure("can't read the directory", error))?;
+        let whose = whose(&found);
+        let directory = match found.mode() & 0o2022 {
+            0 | 0o2000 => (Verdict::Good, format!("{whose}: its user's own").into()),
+            0o2020 => (Verdict::Good, format!("{whose}: users of its group share the locks").into()),
+            // The file of a lock gets the own group of who uses it first.
+            _ => {
+                let cure = format!("`chmod 3770 {}` lets those of its group", dir.path.display());
+                (Verdict::Note, format!("{whose}: not all of its users may take each lock; {cure}").into())
+            }
+        };
+        let (lock, mut times) = (probe(), Vec::new());
+        let tried: Result<(), BackendError> = (0..STEPS).try_for_each(|_| {
+            let started = Instant::now();
+            try_out(self, &lock)?;
+            times.push(started.elapsed() / 2);
+            Ok(())
+        });
+        _ = fs::remove_file(dir.lock(&lock.name));
+        let trial = match tried {
+            Ok(()) => Finding::of_times(times, BOUND, "a directory in memory, such as /run, is quicker"),
+            Err(error) => (Verdict::Unsafe, (&error).into()),
+        };
+        let finding =
+            |(topic, (verdict, text))| Finding::new(dir.path.display().to_string(), topic, verdict, text);
+        let unread = self.locks_and_unread(None)?.1;
+        let unread = unread.iter().map(|error| ("locks", (Verdict::Unsafe, error.to_string().into())));
+        Ok([("directory", directory), ("trial", trial)].into_iter().chain(unread).map(finding).collect())
     }
 }

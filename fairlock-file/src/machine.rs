@@ -34,26 +34,15 @@ impl Machine {
         }
     }
 
-    /// The longest wait for a file if the last step of this process has waited in vain; and for all files together that are not free when
-    /// a call is about several locks. A file that stands still must not cost other locks the time of their renewals.
-    pub(crate) fn short_bound(&self) -> Duration {
-        self.bound / 4
-    }
-
-    /// The time of a step.
+    /// The time of a step, since some moment of this boot. No user can set this clock, and holders measure their leases by it too: while
+    /// the machine sleeps, both stand still.
     pub(crate) fn now(&self) -> Moment {
         #[cfg(test)]
         if let Some(moved) = &self.moved {
             return Duration::from_micros(moved.load(std::sync::atomic::Ordering::SeqCst));
         }
-        now()
+        since(ClockId::Monotonic)
     }
-}
-
-/// The time since some moment of this boot. No user can set this clock, and holders measure their leases by it too: while the machine
-/// sleeps, both stand still.
-fn now() -> Moment {
-    since(ClockId::Monotonic)
 }
 
 fn since(clock: ClockId) -> Duration {

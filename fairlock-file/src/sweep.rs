@@ -15,8 +15,7 @@ use rustix::process::geteuid;
 use crate::dir;
 use crate::lock_files::{LockFiles, is_at};
 use crate::presence;
-use crate::slots::Content;
-use crate::state::State;
+use crate::slots::{Content, State};
 
 /// How long the file of an unused lock stays, so that tokens grow even if the clock is set back; and the file of a killed client, which says
 /// that the client is gone. Longer leases of that client end by the clock.
@@ -58,7 +57,7 @@ fn remove_if_old(files: &LockFiles, path: &Path) -> io::Result<()> {
     match extension {
         "lock" => remove_unused(files, path, &file),
         // Its process was killed before the file got a name.
-        "new" if is_presence || bytes.iter().all(|byte| *byte == 0) || Content::read(&file)?.is_ok() => {
+        "new" if is_presence || bytes.iter().all(|byte| *byte == 0) || Content::read(&file).is_ok() => {
             fs::remove_file(path)
         }
         "here" if is_presence && presence::is_free(&file) => {
@@ -92,9 +91,8 @@ fn is_older(found: &Metadata, age: Duration) -> bool {
 /// A newcomer that has opened the file meanwhile waits for our lock, finds that the file has no name any more, and makes a new one.
 fn remove_unused(files: &LockFiles, path: &Path, file: &File) -> io::Result<()> {
     file.try_lock()?;
-    let Ok(content) = Content::read(file)? else { return Ok(()) };
-    let is_unused = State::decode(&content.bytes, files.machine.boot)
-        .is_ok_and(|state| state.entry.over_at() <= files.machine.now());
+    let (_, state) = State::read(file, files.machine.boot)?;
+    let is_unused = state.entry.over_at() <= files.machine.now();
     // Looked at once more, now that nobody else can use the file.
     let found = file.metadata()?;
     let has_name = is_at(path, dir::identity(&found))?;

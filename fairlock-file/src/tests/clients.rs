@@ -131,7 +131,7 @@ fn a_lock_that_is_stuck_costs_the_others_nothing() {
     let asks = locks.each_ref().map(|lock| Acquire::new(Asked::new(lock, &owner, RequestId::new(1)), LEASE));
     let others = locks.each_ref().map(|lock| Asked::new(lock, &owner, RequestId::new(2)));
     for stuck in &locks {
-        let file = File::open(backend.0.files.dir.lock(&stuck.name)).unwrap();
+        let file = File::open(backend.files.dir.lock(&stuck.name)).unwrap();
         file.lock().unwrap();
         let failed = |which: Vec<bool>| {
             assert_eq!(which, locks.each_ref().map(|lock| lock == stuck));
@@ -140,7 +140,7 @@ fn a_lock_that_is_stuck_costs_the_others_nothing() {
         failed(backend.acquire(&asks).iter().map(Result::is_err).collect());
         failed(backend.withdraw(&others).iter().map(Result::is_err).collect());
     }
-    let file = File::open(backend.0.files.dir.lock(&locks[0].name)).unwrap();
+    let file = File::open(backend.files.dir.lock(&locks[0].name)).unwrap();
     file.lock().unwrap();
     assert!(
         backend.release(&holds)[1..].iter().all(|released| *released.as_ref().unwrap() == Released::Released)
@@ -159,7 +159,7 @@ fn each_client_gets_its_own_wake_ups() {
         owner: OwnerId::new(&format!("{client}:1")),
         kind: WakeUpKind::Recheck,
     });
-    wake_ups::send(&backend.0.files.dir, &wake_ups);
+    wake_ups::send(&backend.files.dir, &wake_ups);
     for sink in sinks {
         eventually("each client is told", || sink.0.load(Ordering::SeqCst) == 1);
     }
@@ -169,7 +169,7 @@ fn each_client_gets_its_own_wake_ups() {
 #[test]
 fn a_waiter_with_a_full_socket_is_given_time() {
     let (place, client) = (Place::new(), ClientId::random().to_string());
-    let dir = &place.open().0.files.dir;
+    let dir = &place.open().files.dir;
     let _full = UnixDatagram::bind(dir.wake(&client)).unwrap();
     let sender = UnixDatagram::unbound().unwrap();
     sender.set_nonblocking(true).unwrap();

@@ -70,7 +70,7 @@ proptest! {
             _ = backend.acquire(&[Acquire::new(Asked::new(&lock, owner, RequestId::new(1)), LEASE)]);
         }
         let file = File::options().read(true).write(true).open(&place.files("lock")[0]).unwrap();
-        let content = Content::read(&file).unwrap().unwrap();
+        let content = Content::read(&file).unwrap();
         let mut bytes = content.bytes.clone();
         for (at, removed, number) in edits {
             // Behind the boot, the last number, the length of the name and the name; sometimes within them.

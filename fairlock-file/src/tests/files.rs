@@ -156,6 +156,9 @@ fn a_step_names_a_later_layout() {
 fn what_the_system_refuses_is_not_called_unavailable() {
     let kind = |kind: ErrorKind| failure("x", io::Error::from(kind)).kind();
     assert_eq!(kind(ErrorKind::StorageFull), BackendErrorKind::Refused);
+    for full in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
+        assert!(failure("x", full.into()).message().contains("make room"), "what to do");
+    }
     assert_eq!(kind(ErrorKind::PermissionDenied), BackendErrorKind::Denied);
     assert_eq!(kind(ErrorKind::ReadOnlyFilesystem), BackendErrorKind::Denied);
     assert_eq!(kind(ErrorKind::Interrupted), BackendErrorKind::Unavailable);

@@ -109,7 +109,8 @@ fn an_empty_file_of_another_program_is_no_lock() {
         let error = backend.inspect(&lock, 0..0).unwrap_err();
         assert_eq!(error.kind(), BackendErrorKind::Corrupt, "{error}");
     }
-    sweep_if_due(&backend.0.files, Duration::ZERO);
+    assert_eq!(backend.locks_and_unread(None).unwrap().1.len(), 0);
+    sweep_if_due(&backend.files, Duration::ZERO);
     assert_eq!([theirs, linked].map(|path| fs::metadata(path).unwrap().len()), [0; 2]);
     assert_eq!(place.files("lock").len(), 2);
 }
@@ -125,7 +126,7 @@ fn a_forged_owner_gets_no_message() {
     symlink(&linked, place.0.join(format!("{client}.wake"))).unwrap();
     for owner in [path.with_extension("").to_str().unwrap(), &client] {
         let (lock, owner) = (LockName::new("x").unwrap(), OwnerId::new(&format!("{owner}:1")));
-        wake_ups::send(&backend.0.files.dir, &[WakeUp { lock, owner, kind: WakeUpKind::Recheck }]);
+        wake_ups::send(&backend.files.dir, &[WakeUp { lock, owner, kind: WakeUpKind::Recheck }]);
     }
     for socket in sockets {
         socket.set_nonblocking(true).unwrap();
@@ -176,7 +177,7 @@ fn old_files_that_only_look_like_ours_stay() {
     let is_given = chown(&of_another, Some(1), None).is_ok();
     File::create(place.0.join(format!("{begun}.new"))).unwrap();
     fs::read_dir(&place.0).unwrap().for_each(|file| make_old(&file.unwrap().path(), DAYS));
-    sweep_if_due(&backend.0.files, Duration::ZERO);
+    sweep_if_due(&backend.files, Duration::ZERO);
     let left = |name: &&String| place.0.join(name).exists();
     assert_eq!(theirs.iter().filter(left).count(), if is_given { 6 } else { 5 });
     assert!(!place.0.join(format!("{begun}.new")).exists());
@@ -186,7 +187,7 @@ fn old_files_that_only_look_like_ours_stay() {
 #[test]
 fn a_sweep_that_was_cut_off_goes_on_at_the_next_start() {
     let place = Place::new();
-    let files = Arc::clone(&place.open().0.files);
+    let files = Arc::clone(&place.open().files);
     let is_swept = || {
         let begun = place.0.join(format!("{}.new", ClientId::random()));
         File::create(&begun).unwrap();

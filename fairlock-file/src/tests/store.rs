@@ -10,6 +10,7 @@ use fairlock_core::backend::{Backend, BackendErrorKind, LockId};
 use fairlock_core::{Client, ClientId, Error, LockKind, LockName, LostCause, TryLock};
 
 use crate::FileBackend;
+use crate::dir::FILE_MODE;
 use crate::machine::Machine;
 use crate::sweep::{sweep, sweep_if_due};
 
@@ -91,7 +92,10 @@ fn a_foreign_file_is_left_alone() {
         fs::write(place.0.join("x.lock"), text).unwrap();
         let error = backend.inspect(&lock, 0..0).unwrap_err();
         assert!(error.kind() == BackendErrorKind::Corrupt, "{error}");
-        assert!(error.message().contains("x.lock is damaged, or another program's"), "{error}");
+        assert!(
+            error.message().contains("x.lock: the lock's state is damaged at byte 0, or it is another"),
+            "{error}"
+        );
         assert_eq!(fs::read_to_string(place.0.join("x.lock")).unwrap(), text);
         assert!(backend.locks(None).unwrap().is_empty());
     }
@@ -175,8 +179,22 @@ fn a_lock_that_a_power_cut_left_empty_is_unused() {
     assert!(place.open().locks(None).unwrap().is_empty());
     assert!(lock.lock().unwrap().token() > former);
     cut();
-    sweep(&place.open().0.files).unwrap();
+    sweep(&place.open().files).unwrap();
     assert!(!path.exists());
+}
+
+/// The maker links the file to its name, and then removes the first name.
+#[test]
+fn a_power_cut_between_two_names_leaves_an_unused_lock() {
+    let place = Place::new();
+    let lock = LockName::new("x").unwrap();
+    place.open().step(&lock, |_, _| ()).unwrap();
+    let path = place.files("lock").remove(0);
+    fs::write(&path, "").unwrap();
+    File::options().write(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    fs::hard_link(&path, place.0.join(format!("{}.new", ClientId::random()))).unwrap();
+    place.open().step(&lock, |_, _| ()).unwrap();
+    assert!(place.files("new").is_empty());
 }
 
 /// The watchdog renews every 20 minutes.
@@ -214,7 +232,7 @@ fn a_day_after_its_last_use_the_file_of_a_lock_goes() {
     place.files("lock").iter().for_each(|path| make_old(path, DAYS));
     let young = client.fair_lock("young").unwrap();
     young.lock().unwrap().unlock().unwrap();
-    let files = Arc::clone(&place.open().0.files);
+    let files = Arc::clone(&place.open().files);
     sweep(&files).unwrap();
     let mut left: Vec<_> =
         place.files("lock").into_iter().map(|path| path.file_stem().unwrap().to_owned()).collect();
@@ -304,7 +322,7 @@ fn links_are_not_followed_and_pipes_not_waited_for() {
     }
     let pipe = std::process::Command::new("mkfifo").arg(place.0.join("y.lock")).status();
     assert!(pipe.unwrap().success());
-    sweep_if_due(&backend.0.files, Duration::ZERO);
+    sweep_if_due(&backend.files, Duration::ZERO);
     assert_eq!(fs::read_to_string(&mine).unwrap(), "precious");
     assert!(backend.locks(None).unwrap().is_empty());
     for name in ["x", "y"] {
@@ -333,7 +351,7 @@ fn the_files_of_a_killed_client_go_and_those_of_a_live_one_stay() {
     fs::write(place.0.join(format!("{dead}.here")), "4711").unwrap();
     drop(std::os::unix::net::UnixDatagram::bind(place.0.join(format!("{dead}.wake"))).unwrap());
     drop(File::create(place.0.join(format!("{dead}.new"))).unwrap());
-    let files = Arc::clone(&place.open().0.files);
+    let files = Arc::clone(&place.open().files);
     sweep(&files).unwrap();
     assert_eq!([place.files("here").len(), place.files("wake").len(), place.files("new").len()], [2, 2, 1]);
     place.files("here").iter().chain(&place.files("new")).for_each(|path| make_old(path, DAYS));
@@ -423,8 +441,11 @@ fn the_doctor_finds_a_directory_that_its_users_do_not_share() {
         fs::set_permissions(&place.0, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
         assert_eq!(verdicts()[0], format!("directory {verdict}"), "{mode:o}");
     }
-    fs::write(place.0.join("x.lock"), "").unwrap();
+    let damaged = place.0.join("x.lock");
+    fs::write(&damaged, "").unwrap();
+    assert_eq!(verdicts().len(), 2, "another program's");
+    fs::set_permissions(&damaged, std::os::unix::fs::PermissionsExt::from_mode(FILE_MODE)).unwrap();
     assert_eq!(verdicts()[2], "locks Unsafe");
-    fs::remove_file(place.0.join("x.lock")).unwrap();
+    fs::remove_file(damaged).unwrap();
     assert!(place.files("lock").is_empty(), "the trial's file is removed");
 }
