@@ -36,8 +36,8 @@
 //! next, and stands beside `lib/rule.lua` there: the same names in the same order, so a change of the rule is made in both.
 //!
 //! ```text
-//!  lock_entry   one lock: acquire, release, withdraw, … force   renewal   inspect
-//!     │           rule   who is next   plan   write   does it   look   when to ask again   kind   hold   encoded
+//!  lock_entry   one lock and its kind   operations   acquire, release, …   renewal
+//!     │           rule   who is next, and when to ask again   holds   encoded
 //!     ├► queue      places by ticket   hear   restore   clock   ranks   encoded
 //!     ├► interest   the requests that wait for a plain lock
 //!     └► context    of one operation; and of the store: the sequence, and the messages

@@ -1,10 +1,9 @@
-//! The whole state as bytes, for stores that keep bytes.
+//! The whole state as bytes, for stores that keep bytes; and in parts, for a model.
 
 use fairlock_core::LockKind;
 
 use super::LockEntry;
-use super::granted_hold::GrantedHold;
-use super::hold::Holds;
+use super::holds::{GrantedHold, Holds};
 use crate::bytes::{Coded, DecodeError, LAYOUT, read, read_list, write_list};
 
 impl LockEntry {

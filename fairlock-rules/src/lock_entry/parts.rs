@@ -4,8 +4,7 @@
 use fairlock_core::LockKind;
 
 use super::LockEntry;
-use super::granted_hold::GrantedHold;
-use super::hold::Holds;
+use super::holds::{GrantedHold, Holds};
 use crate::interest::Interest;
 use crate::queue::{Queue, QueueParts};
 

@@ -1,10 +1,18 @@
-//! The one rule of who is next. The rule makes a plan, `write` carries it out. `lib/rule.lua` of the Redis backend is the same rule,
-//! within the bounds of one script; and Redis never knows that a client is `Gone`.
+//! The one rule of who is next: makes a plan, carries the plan out, and says when to look again.
+//!
+//! `lib/rule.lua`, `plan.lua`, `write.lua` and `look.lua` of the Redis backend are the same rule, within the bounds of one script; and
+//! Redis never knows that a client is `Gone`.
+
+use std::time::Duration;
+
+use fairlock_core::{FencingToken, OwnerId};
+use smallvec::SmallVec;
 
 use super::LockEntry;
-use super::plan::Plan;
+use super::holds::GrantedHold;
 use crate::context::{Moment, OperationContext, Presence};
 use crate::queue::QueuedPlace;
+use crate::wake_up::WakeUpKind;
 use crate::wrong::Wrong;
 
 /// What a place does at its turn.
@@ -100,6 +108,166 @@ impl LockEntry {
     /// Whether the waiter was heard within its place's time, and a message would reach it.
     pub(super) fn is_present(&self, context: &OperationContext<'_>, place: &QueuedPlace) -> bool {
         !self.queue.is_overdue(place, context.now) && (context.presence)(&place.owner) == Presence::Present
+    }
+}
+
+// The plan: what is to become of holds and places. Nothing is done before `write`.
+/// What an operation is going to change.
+#[derive(Default)]
+pub(super) struct Plan {
+    /// The units that are taken after the plan.
+    pub(super) used: u32,
+    /// The holds that end.
+    pub(super) drops: SmallVec<[FencingToken; 1]>,
+    /// The new holds, and the owners to tell: those who have not asked in this operation.
+    pub(super) grants: SmallVec<[GrantedHold; 1]>,
+    pub(super) wake_ups: SmallVec<[(OwnerId, WakeUpKind); 1]>,
+    /// The tickets that leave the queue, and the greatest ticket that has had its turn.
+    pub(super) leaves: SmallVec<[u64; 1]>,
+    pub(super) served: u64,
+    /// A new place.
+    pub(super) joins: Option<(u64, QueuedPlace)>,
+    /// Whether all others have to wait: the first waiter does not fit, or the queue rests.
+    pub(super) blocked: bool,
+    /// The ticket of a place whose request asks without a wait.
+    pub(super) impatient: Option<u64>,
+}
+
+impl Plan {
+    /// Ends a hold.
+    pub(super) fn drop(&mut self, hold: &GrantedHold) {
+        self.drops.push(hold.token);
+        self.used -= hold.units;
+    }
+
+    pub(super) fn grant(&mut self, context: &mut OperationContext<'_>, place: &QueuedPlace, lease: Duration) {
+        let (owner, request, token) = (place.owner.clone(), place.request, context.next_token());
+        if place.asked_in != context.call {
+            self.wake_ups.push((owner.clone(), WakeUpKind::Granted { request, token }));
+        }
+        self.used += place.units;
+        self.grants.push(GrantedHold {
+            owner,
+            request,
+            token,
+            units: place.units,
+            holds: 1,
+            since: context.now,
+            ends: context.now.saturating_add(lease),
+            label: place.label.clone(),
+        });
+    }
+
+    /// Puts a newcomer, or a waiter that an operator kicks, at the tail.
+    pub(super) fn join(&mut self, context: &mut OperationContext<'_>, mut place: QueuedPlace) {
+        place.is_heard = false;
+        self.joins = Some((context.next_number(), place));
+    }
+}
+
+impl LockEntry {
+    /// Begins a plan: the operation counts as one on the queue, and moves the queue's clock.
+    pub(super) fn new_plan(&mut self, context: &OperationContext<'_>) -> Plan {
+        self.queue.pulse(context.now, context.last_number());
+        Plan { used: self.holds.taken(), ..Plan::default() }
+    }
+
+    /// Carries out the plan.
+    pub(super) fn write(&mut self, plan: &mut Plan) {
+        for token in &plan.drops {
+            self.holds.remove(*token);
+        }
+        for ticket in plan.leaves.drain(..) {
+            self.queue.remove(ticket);
+        }
+        self.queue.serve(plan.served);
+        for hold in plan.grants.drain(..) {
+            self.interest.remove(&hold.owner, hold.request);
+            self.holds.add(hold);
+        }
+        if let Some((ticket, place)) = plan.joins.take() {
+            self.queue.insert(ticket, place);
+        }
+    }
+
+    /// Sends the messages, after all writes, since nothing depends on a message. Units that stay free after a hold has ended go to no
+    /// waiter of the queue: so waiters for plain locks are told.
+    pub(super) fn tell(&mut self, context: &mut OperationContext<'_>, plan: Plan) {
+        for (owner, kind) in plan.wake_ups {
+            context.tell(&owner, kind);
+        }
+        if !plan.drops.is_empty() && self.free() > 0 {
+            self.wake_plain(context);
+        }
+    }
+
+    /// Tells the waiters for a plain lock to look.
+    pub(super) fn wake_plain(&mut self, context: &mut OperationContext<'_>) {
+        if self.interest.is_empty() {
+            return;
+        }
+        for owner in self.interest.one_of_each_client(context.now) {
+            context.tell(&owner, WakeUpKind::RecheckAny);
+        }
+    }
+
+    /// Hands on what may be free, in an operation that changes nothing else of the queue.
+    pub(super) fn hand_on_if_free(&mut self, context: &mut OperationContext<'_>) {
+        if self.queue.is_empty() || self.free() == 0 {
+            return;
+        }
+        let mut plan = self.new_plan(context);
+        self.hand_on(context, &mut plan);
+        self.write(&mut plan);
+        self.tell(context, plan);
+    }
+}
+
+// When an answer tells a waiter to look again.
+/// How long after the end of a hold the first in the queue looks, so that the hold has really ended.
+const PAST_THE_END: Duration = Duration::from_millis(1);
+
+/// The shortest time between two looks of a waiter for a lock with several holders.
+const LOOKS_EVERY: Duration = Duration::from_millis(50);
+
+impl LockEntry {
+    /// When a request outside the queue may try again: at the first end of a hold, at the end of the grace, or at once.
+    pub(super) fn busy_for(&self, now: Moment) -> Duration {
+        self.holds.first_end().max(self.grace).map_or(Duration::ZERO, |end| end.saturating_sub(now))
+    }
+
+    /// When a waiter of this rank looks without a message: when the first of the holds ends, if the waiter is the first in the
+    /// queue; or if the waiter is the first of its client and the next heartbeat would be later: all waiters ahead may have died
+    /// with the holder. While the queue rests: after the rest.
+    pub(super) fn look_in(
+        &self,
+        now: Moment,
+        rank: u64,
+        ttl: Duration,
+        is_first_of_client: bool,
+    ) -> Duration {
+        let left = self.busy_for(now);
+        if rank > 0 && (left.saturating_mul(3) >= ttl || !is_first_of_client) {
+            return Duration::MAX;
+        }
+        let rests_for = self.rests_for(now);
+        match left.saturating_add(PAST_THE_END) {
+            _ if !rests_for.is_zero() => rests_for,
+            // Several holds may end soon after each other.
+            when if self.kind.is_shared() => when.max(LOOKS_EVERY),
+            when => when,
+        }
+    }
+
+    /// When a restored waiter looks: at once if free units may be its own, since the restoring call hands nothing on.
+    pub(super) fn restored_looks_in(&self, now: Moment, rank: u64, ttl: Duration) -> Duration {
+        let may_be_next = self.free() > 0 && self.rests_for(now).is_zero();
+        if may_be_next { Duration::ZERO } else { self.look_in(now, rank, ttl, true) }
+    }
+
+    /// For how much longer units stay free because the queue rests.
+    pub(super) fn rests_for(&self, now: Moment) -> Duration {
+        if self.free() > 0 { self.queue.rests_for(now) } else { Duration::ZERO }
     }
 }
 

@@ -5,7 +5,7 @@ use fairlock_core::backend::RequestId;
 use fairlock_core::{FencingToken, OwnerId};
 
 use super::LockEntry;
-use super::granted_hold::GrantedHold;
+use super::holds::GrantedHold;
 use crate::context::Moment;
 
 impl LockEntry {

@@ -1,0 +1,335 @@
+//! The operations on one lock but renewals: take it, give it up, leave its queue; and an operator's: take it from its holders, look.
+//!
+//! Each reads what has ended, makes a plan by the rule, writes the plan, and tells the owners concerned.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use fairlock_core::backend::{
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState,
+    MOST_INSPECTED, Place, Released, RequestId, Wait, Withdrawn,
+};
+use fairlock_core::{LockKind, LockName};
+
+use super::LockEntry;
+use super::holds::GrantedHold;
+use crate::context::OperationContext;
+use crate::queue::Heartbeat;
+use crate::wake_up::WakeUpKind;
+use crate::wrong::Wrong;
+
+/// How many holders it lists.
+const MOST_HOLDERS: usize = 500;
+
+impl LockEntry {
+    /// Takes the lock, or a place in its queue: [`Backend::acquire`](fairlock_core::backend::Backend::acquire).
+    ///
+    /// # Errors
+    /// `Mismatch` if the name is in use for a lock of another kind; `InvalidConfig` for more units than the lock has.
+    pub fn acquire(
+        &mut self,
+        context: &mut OperationContext<'_>,
+        ask: &Acquire<'_>,
+    ) -> Result<Acquired, BackendError> {
+        self.read(context);
+        if let Err(error) = self.check_place(context, &ask.place) {
+            self.hand_on_if_free(context);
+            return Err(error);
+        }
+        let Place { lock, owner, request, wait, units, ttl, ticket: named, .. } = ask.place;
+        // A repeat. A hold of this owner under another request does not matter: nobody can know which of the two requests is late.
+        if let Some(hold) = self.holds.of(owner, request) {
+            return Ok(hold.granted(context.now));
+        }
+        let queues = wait != Wait::No && lock.kind != LockKind::Plain;
+        let own = self.queue.ticket_of(owner, request);
+        if own.is_none() && !queues && (self.free() == 0 || self.queue.is_empty() && units > self.free()) {
+            return Ok(self.busy(context, ask));
+        }
+
+        let mut plan = self.new_plan(context);
+        let heartbeat =
+            Heartbeat { place: &ask.place, lease: ask.lease, label: Some(ask.label), call: context.call };
+        if own.is_some() {
+            self.queue.hear(heartbeat);
+            plan.impatient = own.filter(|_| !queues);
+        } else {
+            self.queue.count_ttl(ttl);
+            if queues && context.may_have_drawn(named) && self.queue.is_free(named) {
+                return Ok(self.restore(context, heartbeat));
+            }
+        }
+        if own.is_some() || !context.is(Wrong::NewcomerBarges) {
+            self.hand_on(context, &mut plan);
+        }
+
+        // A newcomer gets its units if they are free and no waiter is ahead.
+        let is_granted = plan.grants.iter().any(|hold| hold.is_of(owner, request));
+        if own.is_none() {
+            let place = self.queue.new_place(heartbeat, context.label(ask.label), context.now);
+            if !plan.blocked && units <= self.kind.capacity().saturating_sub(plan.used) {
+                plan.grant(context, &place, ask.lease);
+            } else if queues {
+                plan.join(context, place);
+            }
+        } else if !queues && !is_granted {
+            plan.leaves.extend(own);
+        }
+        self.write(&mut plan);
+        self.tell(context, plan);
+        if let Some(hold) = self.holds.of(owner, request) {
+            return Ok(hold.granted(context.now));
+        }
+        Ok(if queues { self.queued(context, &ask.place) } else { self.busy(context, ask) })
+    }
+
+    /// Puts a waiter back at its named ticket. The number drawn here is later than any grant of the former place, and so tells
+    /// which messages are old. Nothing is handed on: the waiter stands in the queue now, and looks itself.
+    fn restore(&mut self, context: &mut OperationContext<'_>, heartbeat: Heartbeat<'_>) -> Acquired {
+        let Place { ticket, ttl, .. } = *heartbeat.place;
+        let latest = context.next_number();
+        self.queue.rest_if_lost(ticket, ttl, latest);
+        let label = context.label(heartbeat.label.unwrap_or_default());
+        let mut place = self.queue.new_place(heartbeat, label, context.now);
+        place.is_heard = true;
+        self.queue.insert(ticket, place);
+        let rank = self.queue.rank_of(ticket);
+        Acquired::Queued { rank, recheck_in: self.restored_looks_in(context.now, rank, ttl), ticket, latest }
+    }
+
+    fn queued(&self, context: &OperationContext<'_>, place: &Place<'_>) -> Acquired {
+        let ticket = self.queue.ticket_of(place.owner, place.request).unwrap_or(0);
+        let rank = self.queue.rank_of(ticket);
+        let recheck_in = self.look_in(context.now, rank, place.ttl, true);
+        Acquired::Queued { rank, recheck_in, ticket, latest: context.last_number() }
+    }
+
+    /// The answer to a request that does not stand in the queue. The request may wait for a plain lock.
+    fn busy(&mut self, context: &OperationContext<'_>, ask: &Acquire<'_>) -> Acquired {
+        let mut rests_for = Duration::ZERO;
+        if ask.place.wait == Wait::No {
+            self.interest.remove(ask.place.owner, ask.place.request);
+        } else {
+            self.interest.refresh(&ask.place, context.now);
+            rests_for = self.rests_for(context.now); // or it would ask without a pause
+        }
+        Acquired::Busy { recheck_in: self.busy_for(context.now).max(rests_for) }
+    }
+
+    /// Gives a hold up, and hands the lock on: [`Backend::release`](fairlock_core::backend::Backend::release).
+    pub fn release(&mut self, context: &mut OperationContext<'_>, hold: &Hold<'_>) -> Released {
+        self.read(context);
+        let in_queue = self.queue.ticket_of(hold.owner, hold.request);
+        if self.holds.find(hold).is_none() && in_queue.is_none() {
+            self.hand_on_if_free(context);
+            return Released::NotHeld;
+        }
+        let mut plan = self.new_plan(context);
+        let held = self.holds.find(hold);
+        if let Some(held) = held {
+            plan.drop(held);
+        } else if let Some(ticket) = in_queue {
+            // A late repeat of the `acquire` has made a place after the hold ended: a release ends the request, whatever its state.
+            self.queue.remove(ticket);
+        }
+        self.hand_on(context, &mut plan);
+        let released = if plan.drops.is_empty() { Released::NotHeld } else { Released::Released };
+        self.write(&mut plan);
+        self.tell(context, plan);
+        released
+    }
+
+    /// Sets the hold count: [`Backend::set_hold_count`](fairlock_core::backend::Backend::set_hold_count).
+    pub fn set_hold_count(
+        &mut self,
+        context: &mut OperationContext<'_>,
+        hold: &Hold<'_>,
+        holds: u32,
+    ) -> HoldCountSet {
+        self.read(context);
+        let found = self.holds.find(hold).map(|kept| kept.token);
+        let set = found.map(|token| self.holds.set_count(token, holds));
+        self.hand_on_if_free(context);
+        set.map_or(HoldCountSet::Lost, |()| HoldCountSet::Set)
+    }
+
+    /// Gives a hold up, and keeps its units taken for this lease: [`Backend::keep`](fairlock_core::backend::Backend::keep). Waiters
+    /// were told to look at a later end, and are told to look again.
+    pub fn keep(
+        &mut self,
+        context: &mut OperationContext<'_>,
+        hold: &Hold<'_>,
+        keeper: RequestId,
+        lease: Duration,
+    ) -> HoldKept {
+        self.read(context);
+        let mut ends = context.now.saturating_add(lease);
+        let kept = self.holds.of(hold.owner, keeper).filter(|kept| kept.token == hold.token);
+        if let Some(kept) = kept {
+            ends = ends.min(kept.ends);
+        }
+        let Some(token) = kept.or_else(|| self.holds.find(hold)).map(|kept| kept.token) else {
+            return HoldKept::NotHeld;
+        };
+        self.holds.hand_to(token, keeper, ends);
+        if let Some((_, first)) = self.queue.places().next() {
+            context.tell(&first.owner, WakeUpKind::Recheck);
+        }
+        self.wake_plain(context);
+        HoldKept::Kept
+    }
+
+    /// Takes a request out of the queue: [`Backend::withdraw`](fairlock_core::backend::Backend::withdraw).
+    pub fn withdraw(&mut self, context: &mut OperationContext<'_>, place: &Place<'_>) -> Withdrawn {
+        self.take_out(context, place, false)
+    }
+
+    /// Moves a request to the tail: [`Backend::kick`](fairlock_core::backend::Backend::kick). Its client is told to look, and
+    /// learns the new ticket; until then the place counts as unheard.
+    pub fn kick(&mut self, context: &mut OperationContext<'_>, place: &Place<'_>) -> Withdrawn {
+        self.take_out(context, place, true)
+    }
+
+    fn take_out(
+        &mut self,
+        context: &mut OperationContext<'_>,
+        place: &Place<'_>,
+        is_kick: bool,
+    ) -> Withdrawn {
+        self.read(context);
+        if let Some(hold) = self.holds.of(place.owner, place.request) {
+            return Withdrawn::WasGranted { token: hold.token, lease: hold.left(context.now) };
+        }
+        self.interest.remove(place.owner, place.request);
+        if self.queue.is_empty() {
+            return Withdrawn::Left;
+        }
+        let mut plan = self.new_plan(context);
+        // Removed before the lock is handed on: a free unit must not go to the leaving request. If that request was the first and
+        // did not fit, others may fit now.
+        let own =
+            self.queue.ticket_of(place.owner, place.request).and_then(|ticket| self.queue.remove(ticket));
+        self.hand_on(context, &mut plan);
+        if let Some(kicked) = own.filter(|_| is_kick) {
+            plan.wake_ups.push((kicked.owner.clone(), WakeUpKind::Recheck));
+            plan.join(context, kicked);
+        }
+        self.write(&mut plan);
+        self.tell(context, plan);
+        Withdrawn::Left
+    }
+
+    /// Takes the lock from all its holders: [`Backend::force_release`](fairlock_core::backend::Backend::force_release).
+    ///
+    /// # Errors
+    /// `Mismatch` if the name is in use for a lock of another kind.
+    pub fn force_release(
+        &mut self,
+        context: &mut OperationContext<'_>,
+        lock: &LockId,
+    ) -> Result<ForceReleased, BackendError> {
+        self.read(context);
+        if let Err(error) = self.check_kind(context, lock.kind) {
+            self.hand_on_if_free(context);
+            return Err(error);
+        }
+        Ok(self.take(context, |_| true))
+    }
+
+    /// Takes one hold from its owner: [`Backend::take_hold`](fairlock_core::backend::Backend::take_hold).
+    pub fn take_hold(&mut self, context: &mut OperationContext<'_>, hold: &Hold<'_>) -> ForceReleased {
+        self.read(context);
+        let token = self.holds.find(hold).map(|kept| kept.token);
+        self.take(context, |kept| Some(kept.token) == token)
+    }
+
+    /// The holds are those before the lock is handed on: one that the caller saw may have just expired, and the next holder must not
+    /// pay for it.
+    fn take(
+        &mut self,
+        context: &mut OperationContext<'_>,
+        is_taken: impl Fn(&GrantedHold) -> bool,
+    ) -> ForceReleased {
+        let mut plan = self.new_plan(context);
+        for hold in self.holds.iter().filter(|hold| is_taken(hold)) {
+            context.tell(&hold.owner, WakeUpKind::Taken { token: hold.token });
+            plan.drop(hold);
+        }
+        self.hand_on(context, &mut plan);
+        let released = if plan.drops.is_empty() { ForceReleased::NotHeld } else { ForceReleased::Taken };
+        self.write(&mut plan);
+        self.tell(context, plan);
+        released
+    }
+
+    /// Tells the holders and a part of the queue: [`Backend::inspect`](fairlock_core::backend::Backend::inspect).
+    ///
+    /// # Errors
+    /// `Mismatch` if the name is in use for a lock of another kind.
+    pub fn inspect(
+        &self,
+        context: &OperationContext<'_>,
+        lock: &LockId,
+        part: Range<u64>,
+    ) -> Result<LockState, BackendError> {
+        let (mut state, now) = (LockState::default(), context.now);
+        if !self.is_idle(context) {
+            // An operator need not know how many units it has.
+            if (self.kind.capacity() == 1) != (lock.kind.capacity() == 1) {
+                return Err(self.mismatch(lock.kind));
+            }
+            state.capacity = self.kind.is_shared().then(|| self.kind.capacity());
+        }
+        state.queue_length = self.queue.length();
+        state.absent = self
+            .queue
+            .absent(now, if part.is_empty() { 0 } else { MOST_INSPECTED }, |owner| context.is_gone(owner));
+        state.queue = self.queue.inspect(now, part);
+        let gone = state.queue.iter_mut().filter(|waiter| context.is_gone(&waiter.owner));
+        gone.for_each(|waiter| waiter.place_left = Some(Duration::ZERO));
+        let (mut holds, others) = self.holds.first_to_end(now, MOST_HOLDERS);
+        holds.retain(|hold| !hold.is_of_gone(context));
+        holds.sort_by_key(|hold| hold.token);
+        state.holders = holds.into_iter().map(|hold| hold.inspect(now)).collect();
+        state.unlisted_holders = others;
+        if others > 0 {
+            state.unlisted_units = self.holds.taken().saturating_sub(state.taken());
+        }
+        Ok(state)
+    }
+
+    /// The lock in a list: its holders, its first waiter, and the numbers of waiters. None for an unused lock.
+    pub fn listed(&self, context: &OperationContext<'_>, name: &LockName) -> Option<LockState> {
+        // One waiter at least: a look at none of the queue does not tell who is absent.
+        let look = |kind| self.inspect(context, &LockId::new(name.clone(), kind), 0..1);
+        let state = look(LockKind::Fair).or_else(|_| look(LockKind::ReadWrite)).ok()?;
+        Some(state).filter(|state| !state.holders.is_empty() || state.waiting() > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlock_core::backend::{Acquire, Acquired, LockId, Place};
+    use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
+
+    use super::*;
+    use crate::context::{Presence, StoreContext};
+
+    #[test]
+    fn a_keep_may_be_repeated_and_is_of_this_hold_only() {
+        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
+        let (owner, request) = (OwnerId::new("a:1"), RequestId::new(1));
+        let (mut entry, mut store_context, lease) =
+            (LockEntry::default(), StoreContext::default(), Duration::from_secs(30));
+        let mut context = store_context.operation(&lock.name, Duration::from_secs(1), &|_| Presence::Present);
+        let ask = Acquire::new(Place::new(&lock, &owner, request), lease);
+        let Acquired::Granted { token, .. } = entry.acquire(&mut context, &ask).unwrap() else { panic!() };
+        let mut keep = |token| {
+            let hold = Hold::new(&lock, &owner, request, token);
+            entry.keep(&mut context, &hold, RequestId::new(7), lease)
+        };
+        let later = FencingToken::new(token.get() + 1);
+        assert_eq!(keep(token), HoldKept::Kept);
+        assert_eq!([keep(token), keep(later)], [HoldKept::Kept, HoldKept::NotHeld]);
+    }
+}
