@@ -1,10 +1,9 @@
 //! The options and commands, and their help.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Parser, Subcommand};
 use clap_complete::Shell;
 use fairlock::LockKind;
 
@@ -340,20 +339,8 @@ pub(crate) struct Doctor {
                   fairlock migrate --print=sqlx migrations"
 )]
 pub(crate) struct Migrate {
-    /// Print the SQL for a user who may run it, without asking a server. With a tool, print a migration of that tool, and the name of
-    /// its file.
-    #[arg(long, value_name = "TOOL", value_enum, num_args = 0..=1, require_equals = true)]
-    pub(crate) print: Option<Option<Tool>>,
-    /// Write the migration to a file in this directory of the tool's migrations, numbered after the last of them, and print the path.
-    /// If the migration is there already, only its path is printed.
-    #[arg(requires = "print")]
-    pub(crate) folder: Option<PathBuf>,
-}
-
-/// A tool for migrations.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Tool {
-    Sqlx,
-    Refinery,
-    Flyway,
+    /// Print the SQL, without asking a server, for a user who may run it in one transaction: by `psql -1`, or as a migration of sqlx,
+    /// refinery or Flyway.
+    #[arg(long)]
+    pub(crate) print: bool,
 }

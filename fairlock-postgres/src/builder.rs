@@ -60,15 +60,10 @@ impl PostgresBackend {
         PostgresBackend::builder(url).migrate()
     }
 
-    /// The SQL of [`migrate`](PostgresBackend::migrate), one transaction, for `psql` and tools for migrations.
+    /// The SQL of [`migrate`](PostgresBackend::migrate), to be run in one transaction: by `psql -1`, or as a migration of sqlx, refinery
+    /// or Flyway. Each [`LAYOUT`](PostgresBackend::LAYOUT) has one migration.
     pub fn migration() -> String {
         schema::script()
-    }
-
-    /// The SQL without `begin` and `commit`, for tools that run each migration in a transaction of their own, as sqlx, refinery and
-    /// Flyway do. Each [`LAYOUT`](PostgresBackend::LAYOUT) has one migration.
-    pub fn migration_in_transaction() -> String {
-        schema::script_in_transaction()
     }
 
     /// The number of the layout of the tables that this version makes.

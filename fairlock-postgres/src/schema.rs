@@ -16,13 +16,9 @@ const RIGHTS: &str = include_str!("../sql/rights.sql");
 /// The longest lease where a crash of the server forgets what was done last: it grants nothing for this time afterwards.
 pub(crate) const LONGEST_UNSYNCED: Duration = Duration::from_secs(30);
 
-/// What `migrate` runs, and the rights that it does not give, for those whose roles may not.
+/// What `migrate` runs, for a transaction of another program, which keeps its own time-outs; and the rights that `migrate` does not
+/// give, for those whose roles may not.
 pub(crate) fn script() -> String {
-    format!("{BEGIN};\n{FIRST};\n{SQL}\ncommit;\n{RIGHTS}")
-}
-
-/// The SQL for a transaction of another program, which keeps its own time-outs.
-pub(crate) fn script_in_transaction() -> String {
     format!("{FIRST};\n{SQL}{RIGHTS}")
 }
 
