@@ -27,24 +27,18 @@ pub(crate) struct Config {
     pub(crate) clock: Clock,
     pub(crate) stop: Stop,
     #[cfg(feature = "tracing")]
-    pub(crate) traces: Traces,
+    pub(crate) traceparent: Traceparent,
 }
 
-#[cfg(feature = "tracing")]
-type Link = Box<dyn Fn(&tracing::Span, &str) + Send + Sync>;
-
-/// What the program's traces need. Its functions run without our mutexes.
+/// Reads the `traceparent` of the program's current span. Runs without our mutexes.
 #[cfg(feature = "tracing")]
 #[derive(Default)]
-pub(crate) struct Traces {
-    pub(crate) traceparent: Option<Box<dyn Fn() -> Option<String> + Send + Sync>>,
-    pub(crate) link: Option<Link>,
-}
+pub(crate) struct Traceparent(pub(crate) Option<Box<dyn Fn() -> Option<String> + Send + Sync>>);
 
 #[cfg(feature = "tracing")]
-impl fmt::Debug for Traces {
+impl fmt::Debug for Traceparent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Traces").finish_non_exhaustive()
+        f.debug_struct("Traceparent").finish_non_exhaustive()
     }
 }
 

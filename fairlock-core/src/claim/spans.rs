@@ -6,8 +6,8 @@
 //! | `fairlock.hold` | when a caller takes the hold | when the last one has unlocked it, even if it was lost before |
 //!
 //! So both begin and end in calls, polls and drops of the program; the client's threads only note what a span is to say. A subscriber
-//! and the functions of [`Traces`](crate::config::Traces) are the program's code: they run without our mutexes, since a span is moved
-//! out of `Open` before it is used and dropped, and their panics end here.
+//! and the function that reads a traceparent are the program's code: they run without our mutexes, since a span is moved out of `Open`
+//! before it is used and dropped, and their panics end here.
 
 #[cfg(feature = "tracing")]
 pub(super) use traced::Spans;
@@ -58,7 +58,7 @@ mod traced {
                 return;
             }
             let Claim { lock, config, .. } = self;
-            if let Some(read) = &config.traces.traceparent {
+            if let Some(read) = &config.traceparent.0 {
                 log_safely(|| {
                     let label = read().and_then(|given| label_with_traceparent(&config.label, &given));
                     let _ = label.map(|label| self.spans.label.set(label));
@@ -149,9 +149,6 @@ mod traced {
                     wait.record("holder.traceparent", traceparent);
                     wait.record("holder.trace_id", traceparent.split('-').nth(1));
                 });
-                if let (Some(link), Some(traceparent)) = (&self.config.traces.link, &holder.traceparent) {
-                    log_safely(|| link(wait, traceparent));
-                }
             }
             close(wait);
         }

@@ -179,7 +179,7 @@ impl Config {
             clock,
             stop: Stop::default(),
             #[cfg(feature = "tracing")]
-            traces: Default::default(),
+            traceparent: Default::default(),
         }
     }
 }

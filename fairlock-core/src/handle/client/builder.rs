@@ -50,7 +50,7 @@ impl ClientBuilder {
             clock: Clock::system(),
             stop: Stop::default(),
             #[cfg(feature = "tracing")]
-            traces: Default::default(),
+            traceparent: Default::default(),
         };
         ClientBuilder { backend, config, label: String::new(), stats_per_lock: 0 }
     }
@@ -100,15 +100,7 @@ impl ClientBuilder {
     /// [`Holder::traceparent`](crate::backend::Holder::traceparent).
     #[cfg(feature = "tracing")]
     pub fn traceparent(mut self, read: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
-        self.config.traces.traceparent = Some(Box::new(read));
-        self
-    }
-
-    /// Feature `tracing`: what to do with the span of a slow wait and the `traceparent` of the holder that it waits for, such as to add a
-    /// link. It is called once for a wait that is longer than [`slow_wait`](Self::slow_wait), on the thread of these looks.
-    #[cfg(feature = "tracing")]
-    pub fn link_to_holder(mut self, link: impl Fn(&tracing::Span, &str) + Send + Sync + 'static) -> Self {
-        self.config.traces.link = Some(Box::new(link));
+        self.config.traceparent.0 = Some(Box::new(read));
         self
     }
 
