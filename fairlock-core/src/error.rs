@@ -18,7 +18,8 @@ use crate::ids::{LockName, OwnerId, write_escaped};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed. A busy lock is never an error.
-#[derive(Debug)]
+///
+/// `Debug` prints the same message as `Display`, for a `main` that returns the error, and for `unwrap`.
 #[non_exhaustive]
 pub enum Error {
     /// [`Lock::unlock`](crate::Lock::unlock) was called without a leaked hold of the owner.
@@ -196,6 +197,12 @@ impl Error {
                 Error::InvalidConfig { reason, setting: error.setting() }
             }
         }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -43,7 +43,7 @@ fn a_lock_of_another_user_is_denied_in_words() {
     let said = says(&locks, &others);
     let user = rustix::process::geteuid().as_raw();
     assert!(said.contains(&format!("the file {} of user {user} for lock `x`", file.display())), "{said}");
-    assert!(said.contains("Denied"), "{said}");
+    assert!(said.contains("denies access"), "{said}");
     fs::set_permissions(locks.dir(), Permissions::from_mode(0o700)).unwrap();
     if is_root() {
         let said = says(&locks, &others);
@@ -96,8 +96,8 @@ fn a_process_that_can_keep_no_lock_is_told_why() {
     let locks = Locks::new();
     let limited = ["sh", "-c", "ulimit -f 1; exec \"$@\"", "sh"];
     let said = says(&locks, &limited);
-    assert!(said.contains("(ulimit -f)") && said.contains("InvalidConfig"), "{said}");
+    assert!(said.contains("(ulimit -f)"), "{said}");
     let apart = ["unshare", "-r", "--time", "--monotonic", "1000", "--fork"];
     let said = says(&locks, &apart);
-    assert!(said.contains("is in a time namespace") && said.contains("InvalidConfig"), "{said}");
+    assert!(said.contains("is in a time namespace"), "{said}");
 }
