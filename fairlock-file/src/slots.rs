@@ -158,7 +158,7 @@ impl State {
         let lost = Some((!boot, 0, "", bytes)).filter(|_| bytes.is_empty());
         let (of_boot, last, name, entry) =
             lost.or_else(|| parts(bytes)).ok_or(DecodeError::Damaged { at: bytes.len() })?;
-        let (name, entry) = (name.to_owned(), LockEntry::decode(entry));
+        let (name, entry) = (name.to_owned(), LockEntry::decode(entry, last));
         match entry {
             entry if of_boot == boot => Ok(State { name, last, entry: entry?, former: None }),
             Err(newer @ DecodeError::Newer { .. }) => Err(newer),

@@ -52,14 +52,15 @@ impl Loaded {
     /// # Errors
     /// `Unavailable` for what makes no sense; `Corrupt` for a damaged state; `Unsupported` for the state of a later version.
     pub(crate) fn read(row: &Row) -> Result<Loaded, Failure> {
-        let state = row.bytes(STATE)?;
-        let decoded = if state.is_empty() { Ok(LockEntry::default()) } else { LockEntry::decode(state) };
+        let (state, last) = (row.bytes(STATE)?, row.number(0)?.cast_unsigned());
+        let decoded =
+            if state.is_empty() { Ok(LockEntry::default()) } else { LockEntry::decode(state, last) };
         let mut entry = decoded.map_err(Failure::unreadable)?;
         if let Some(hold) = hold_of(row)? {
-            entry.put_sole_hold(hold);
+            entry.put_sole_hold(hold, last).map_err(Failure::unreadable)?;
         }
         entry.grant_nothing_until(moment(row.number(GRACE_ENDS)?));
-        Ok(Loaded { entry, last: row.number(0)?.cast_unsigned(), now: moment(row.number(NOW)?) })
+        Ok(Loaded { entry, last, now: moment(row.number(NOW)?) })
     }
 }
 
@@ -79,10 +80,7 @@ impl LockRow {
         // Each client once: many waiters at the head may be workers of one process.
         let mut keys = HashSet::new();
         let heads = entry.heads().filter_map(key_if_shown).filter(|key| keys.insert(*key)).collect();
-        let mut hold = entry.take_sole_hold();
-        if let Some(kept) = hold.take_if(|hold| !is_text(&hold.owner, &hold.label, encoding)) {
-            entry.put_sole_hold(kept);
-        }
+        let mut hold = entry.take_sole_hold_if(|hold| is_text(&hold.owner, &hold.label, encoding));
         if let Some(hold) = &mut hold {
             hold.label = encoding.replaced(&hold.label).into();
         }

@@ -16,7 +16,7 @@
 //! # let ask = Acquire::new(Place::new(&lock, &ann, RequestId::new(1)), Duration::from_secs(30));
 //! # let (mut state, mut last, server_time) = (LockEntry::default().encode(), 0, Duration::from_secs(1_800_000_000));
 //! // Load. From here on no other client changes this lock.
-//! let mut entry = LockEntry::decode(&state)?;
+//! let mut entry = LockEntry::decode(&state, last)?;
 //! let mut store = StoreContext::after(last);
 //! // Decide, by the store's clock.
 //! let answer = entry.acquire(&mut store.operation(&lock.name, server_time, &|_owner| Presence::Present), &ask)?;

@@ -151,7 +151,7 @@ proptest! {
         let (mut stays, mut becomes) = (World::new(KINDS[kind]), World::new(KINDS[kind]));
         let (mut as_it_is, mut bytes) = (LockEntry::default(), LockEntry::default().encode());
         for step in steps {
-            let mut read = LockEntry::decode(&bytes).unwrap();
+            let mut read = LockEntry::decode(&bytes, becomes.store_context.last_number()).unwrap();
             prop_assert_eq!(becomes.run(&mut read, step), stays.run(&mut as_it_is, step));
             bytes = read.encode();
             prop_assert_eq!(&bytes, &as_it_is.encode());
@@ -176,10 +176,10 @@ proptest! {
         if let Some(at) = cut {
             bytes.truncate(at.index(bytes.len()));
         }
-        match LockEntry::decode(&bytes) {
+        match LockEntry::decode(&bytes, world.store_context.last_number()) {
             Ok(mut damaged) => {
                 steps.iter().for_each(|step| _ = world.run(&mut damaged, *step));
-                prop_assert!(LockEntry::decode(&damaged.encode()).is_ok());
+                prop_assert!(LockEntry::decode(&damaged.encode(), world.store_context.last_number()).is_ok());
             }
             Err(DecodeError::Newer { found }) => prop_assert_eq!(found, bytes[0]),
             Err(DecodeError::Damaged { at }) => prop_assert!(at <= bytes.len()),
@@ -190,7 +190,7 @@ proptest! {
     #[test]
     fn damaged_beyond_any_form_bytes_are_an_error_or_a_lock(mut bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
         bytes[0] = 1;
-        let _ = LockEntry::decode(&bytes);
+        let _ = LockEntry::decode(&bytes, u64::MAX);
     }
 
     /// A message is read as it was written, and any other text is a message or an error.

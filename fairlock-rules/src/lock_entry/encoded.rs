@@ -5,6 +5,7 @@ use fairlock_core::LockKind;
 use super::LockEntry;
 use super::holds::{GrantedHold, Holds};
 use crate::bytes::{Coded, DecodeError, LAYOUT, read, read_list, write_list};
+use crate::queue::Queue;
 
 impl LockEntry {
     /// The state as bytes. Equal states are equal bytes. Without a label a hold takes about 70 bytes, a place about 90.
@@ -20,23 +21,24 @@ impl LockEntry {
         out
     }
 
-    /// The state in these bytes.
+    /// The state in these bytes, of a lock whose last number is `last`.
     ///
     /// # Errors
     /// For the layout of a later version, and for bytes that `encode` can't have written. Damage does not always show: a changed time is a
     /// time.
-    pub fn decode(bytes: &[u8]) -> Result<LockEntry, DecodeError> {
+    pub fn decode(bytes: &[u8], last: u64) -> Result<LockEntry, DecodeError> {
         let mut rest = match bytes {
             [LAYOUT, rest @ ..] => rest,
             [found, ..] if *found > LAYOUT => return Err(DecodeError::Newer { found: *found }),
             _ => return Err(DecodeError::Damaged { at: 0 }),
         };
-        let entry = read_entry(&mut rest).filter(|_| rest.is_empty());
+        let entry = read_entry(&mut rest, last).filter(|_| rest.is_empty());
         entry.ok_or(DecodeError::Damaged { at: bytes.len() - rest.len() })
     }
 }
 
-fn read_entry(from: &mut &[u8]) -> Option<LockEntry> {
+/// A token or a ticket after the last number would be drawn a second time.
+fn read_entry(from: &mut &[u8], last: u64) -> Option<LockEntry> {
     let kind = match read::<u64>(from)?.checked_sub(1).map(u32::try_from) {
         None => LockKind::Fair,
         Some(Ok(u32::MAX)) => LockKind::ReadWrite,
@@ -44,14 +46,17 @@ fn read_entry(from: &mut &[u8]) -> Option<LockEntry> {
     };
     let mut holds = Holds::default();
     let mut free = kind.capacity();
-    let mut last = None;
+    let mut before = None;
     read_list(from, |hold: GrantedHold| {
         free = free.checked_sub(hold.units)?;
-        let is_later = last.replace(hold.token) < Some(hold.token);
+        let is_later = before.replace(hold.token) < Some(hold.token);
+        let can_be = is_later && hold.token.get() <= last && hold.units > 0;
         holds.add(hold);
-        is_later.then_some(())
+        can_be.then_some(())
     })?;
-    Some(LockEntry { kind, holds, queue: read(from)?, interest: read(from)?, ..LockEntry::default() })
+    let queue: Queue = read(from)?;
+    let is_drawn = queue.places().next_back().is_none_or(|(ticket, _)| ticket <= last);
+    is_drawn.then_some(LockEntry { kind, holds, queue, interest: read(from)?, ..LockEntry::default() })
 }
 
 impl Coded for GrantedHold {
@@ -80,19 +85,25 @@ mod tests {
     #[test]
     fn what_no_version_has_written_is_an_error_in_words() {
         let bytes = LockEntry::default().encode();
-        assert!(LockEntry::decode(&bytes).is_ok_and(|entry| entry.is_empty()));
-        let error = |bytes: &[u8]| LockEntry::decode(bytes).err().map(|error| error.to_string());
+        let decode = |bytes: &[u8]| LockEntry::decode(bytes, 2);
+        assert!(decode(&bytes).is_ok_and(|entry| entry.is_empty()));
+        let error = |bytes: &[u8]| decode(bytes).err().map(|error| error.to_string());
         assert_eq!(error(&[2]).as_deref(), Some("the lock's state has layout 2"));
         for nothing in [&[][..], &[0]] {
             assert_eq!(error(nothing).as_deref(), Some("the lock's state is damaged at byte 0"));
         }
-        // Two holds of two permits, the first of which takes this many units.
+        // Two holds of two permits, the first of which takes this many units, and the second has this token.
         let permits = |units: u8, second: u8| {
             let hold = |token, units| [0, 0, token, units, 1, 0, 0, 0];
-            LockEntry::decode(&[&[1, 3, 2][..], &hold(1, units), &hold(second, 1), &bytes[3..]].concat())
-                .is_ok()
+            decode(&[&[1, 3, 2][..], &hold(1, units), &hold(second, 1), &bytes[3..]].concat()).is_ok()
         };
-        assert_eq!([permits(1, 2), permits(2, 2), permits(1, 1)], [true, false, false]);
+        assert!(permits(1, 2));
+        assert_eq!([permits(2, 2), permits(0, 2), permits(1, 1), permits(1, 3)], [false; 4]);
+        // A place with this ticket, for this many units.
+        let place = |ticket: u8, units: u8| {
+            decode(&[&bytes[..9], &[1, ticket, 0, 0, 0, units, 0, 0, 0, 0, 0]].concat()).is_ok()
+        };
+        assert_eq!([place(2, 1), place(3, 1), place(2, 0)], [true, false, false]);
         let longer = [&bytes[..], &[0]].concat();
         let at_its_end = format!("the lock's state is damaged at byte {}", bytes.len());
         for damaged in [&longer, &bytes[..bytes.len() - 1]] {

@@ -204,12 +204,6 @@ impl Holds {
         Some(removed)
     }
 
-    /// Removes all.
-    pub(super) fn take(&mut self) -> impl Iterator<Item = GrantedHold> + use<> {
-        let Holds { few, many, .. } = std::mem::take(self);
-        few.into_iter().chain(many.into_iter().flat_map(|many| many.into_all()))
-    }
-
     /// The earliest end of all holds; none if there is no hold.
     pub(super) fn first_end(&self) -> Option<Moment> {
         match &self.many {
@@ -243,10 +237,6 @@ impl Many {
         let listed: Vec<_> = live.filter_map(|(_, token)| self.kept.get(token)).collect();
         let others = self.ends.len().saturating_sub(over + listed.len());
         (listed, others as u64)
-    }
-
-    fn into_all(self) -> impl Iterator<Item = GrantedHold> {
-        self.kept.into_values()
     }
 
     fn add(&mut self, hold: GrantedHold) {

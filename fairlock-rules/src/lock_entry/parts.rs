@@ -28,8 +28,8 @@ impl Parts {
 
 impl From<LockEntry> for Parts {
     fn from(entry: LockEntry) -> Parts {
-        let LockEntry { kind, mut holds, queue, interest, calls: _, grace: _ } = entry;
-        Parts { kind, holds: holds.take().collect(), queue: queue.into(), interest }
+        let LockEntry { kind, holds, queue, interest, calls: _, grace: _ } = entry;
+        Parts { kind, holds: holds.iter().cloned().collect(), queue: queue.into(), interest }
     }
 }
 

@@ -6,17 +6,28 @@ use fairlock_core::{FencingToken, OwnerId};
 
 use super::LockEntry;
 use super::holds::GrantedHold;
+use crate::bytes::DecodeError;
 use crate::context::Moment;
 
 impl LockEntry {
-    /// Takes the hold of an exclusive lock out of the state. None if nothing is held, or if the lock can have several holds.
-    pub fn take_sole_hold(&mut self) -> Option<GrantedHold> {
-        if self.kind.is_shared() { None } else { self.holds.take().next() }
+    /// Takes the hold of an exclusive lock out of the state, if the store can keep this hold. None if nothing is held, or if the lock
+    /// can have several holds.
+    pub fn take_sole_hold_if(&mut self, can_keep: impl FnOnce(&GrantedHold) -> bool) -> Option<GrantedHold> {
+        let sole = self.holds.iter().next().filter(|hold| !self.kind.is_shared() && can_keep(hold))?;
+        self.holds.remove(sole.token)
     }
 
-    /// Puts a hold back that [`take_sole_hold`](LockEntry::take_sole_hold) took out of this state.
-    pub fn put_sole_hold(&mut self, hold: GrantedHold) {
+    /// Puts a hold back that [`take_sole_hold_if`](LockEntry::take_sole_hold_if) took out of this state, of a lock whose last number is
+    /// `last`.
+    ///
+    /// # Errors
+    /// If that can't be: the state has a hold or is that of a lock of several holders, or the token was not drawn yet.
+    pub fn put_sole_hold(&mut self, hold: GrantedHold, last: u64) -> Result<(), DecodeError> {
+        if self.kind.is_shared() || !self.holds.is_empty() || hold.token.get() > last {
+            return Err(DecodeError::Damaged { at: 0 });
+        }
         self.holds.add(hold);
+        Ok(())
     }
 
     /// Whether the state without its sole hold is as good as the [`Default`]: nobody waits.
@@ -69,12 +80,18 @@ mod tests {
     fn an_exclusive_hold_goes_and_comes_and_the_queue_stays() {
         let mut entry = entry_with(LockKind::Fair, &["a:1", "b:1", "c:1"]);
         let whole = entry.encode();
-        let hold = entry.take_sole_hold().unwrap();
+        let hold = entry.take_sole_hold_if(|_| true).unwrap();
         assert_eq!((hold.owner.as_str(), hold.units), ("a:1", 1));
-        assert!(entry.take_sole_hold().is_none() && entry.encode() != whole);
+        assert!(entry.take_sole_hold_if(|_| true).is_none() && entry.encode() != whole);
+        assert!(
+            entry.put_sole_hold(hold.clone(), hold.token.get() - 1).is_err(),
+            "its token would come again"
+        );
         assert_eq!(entry.heads().map(OwnerId::as_str).collect::<Vec<_>>(), ["b:1", "c:1"]);
-        entry.put_sole_hold(hold);
+        entry.put_sole_hold(hold.clone(), hold.token.get()).unwrap();
         assert_eq!(entry.encode(), whole);
+        assert!(entry.put_sole_hold(hold, u64::MAX).is_err(), "a second hold");
+        assert!(entry.take_sole_hold_if(|_| false).is_none() && entry.encode() == whole);
     }
 
     #[test]
@@ -82,16 +99,16 @@ mod tests {
         let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
         let mut entry = entry_with(LockKind::Fair, &["a:1"]);
         assert!(!entry.is_as_new());
-        entry.take_sole_hold();
+        entry.take_sole_hold_if(|_| true);
         assert!(entry.is_as_new());
         let mut entry = entry_with(LockKind::Fair, &["a:1", "b:1"]);
-        let hold = entry.take_sole_hold().unwrap();
+        let hold = entry.take_sole_hold_if(|_| true).unwrap();
         assert!(!entry.is_as_new());
-        entry.put_sole_hold(hold);
+        entry.put_sole_hold(hold, u64::MAX).unwrap();
         let mut store_context = StoreContext::default();
         let mut context = store_context.operation(&lock.name, Duration::from_secs(1), &|_| Presence::Present);
         entry.withdraw(&mut context, &Place::new(&lock, &OwnerId::new("b:1"), RequestId::new(1)));
-        entry.take_sole_hold();
+        entry.take_sole_hold_if(|_| true);
         assert!(entry.is_as_new());
         let mut shared = entry_with(LockKind::Semaphore { permits: 3 }, &["a:1"]);
         shared.lose_hold();
@@ -154,14 +171,14 @@ mod tests {
         let mut context =
             store_context.operation(&lock.name, Duration::from_secs(100), &|_| Presence::Present);
         assert!(matches!(entry.acquire(&mut context, &ask).unwrap(), Acquired::Busy { .. }));
-        assert_eq!(entry.take_sole_hold().map(|hold| hold.owner), Some(OwnerId::new("b:1")));
+        assert_eq!(entry.take_sole_hold_if(|_| true).map(|hold| hold.owner), Some(OwnerId::new("b:1")));
     }
 
     #[test]
     fn a_lock_of_several_holders_has_no_sole_hold() {
         let mut entry = entry_with(LockKind::Semaphore { permits: 3 }, &["a:1"]);
         let whole = entry.encode();
-        assert!(entry.take_sole_hold().is_none() && entry.encode() == whole);
+        assert!(entry.take_sole_hold_if(|_| true).is_none() && entry.encode() == whole);
     }
 
     /// A waiter that polls finds its hold until the hold ends, and a plain lock that is free.

@@ -56,7 +56,7 @@ impl Coded for QueuedPlace {
         let (units, heard) = read::<(u32, u32)>(from)?;
         let (lease, joined, deadline) = read(from)?;
         let is_heard = heard == 1;
-        (heard <= 1).then_some(QueuedPlace {
+        (heard <= 1 && units > 0).then_some(QueuedPlace {
             owner,
             request,
             label,

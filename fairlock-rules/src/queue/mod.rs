@@ -74,7 +74,7 @@ impl Queue {
     }
 
     /// All places in order, with their tickets.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (u64, &QueuedPlace)> {
+    pub(crate) fn places(&self) -> impl DoubleEndedIterator<Item = (u64, &QueuedPlace)> {
         self.places.iter().map(|(ticket, place)| (*ticket, place))
     }
 

@@ -36,7 +36,7 @@ pub(crate) struct Kept {
 /// By its bytes.
 impl Clone for Kept {
     fn clone(&self) -> Kept {
-        let entry = LockEntry::decode(&self.entry.encode()).unwrap();
+        let entry = LockEntry::decode(&self.entry.encode(), self.last).unwrap();
         Kept { id: self.id.clone(), entry, last: self.last }
     }
 }

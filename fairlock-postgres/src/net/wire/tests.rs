@@ -153,7 +153,7 @@ fn look_at(row: &Row) {
         let _ = (row.text(at), row.number(at), row.count(at), row.flag(at), row.numbers(at));
     }
     if let Ok(loaded) = Loaded::read(row) {
-        let again = LockEntry::decode(&loaded.entry.encode());
+        let again = LockEntry::decode(&loaded.entry.encode(), loaded.last);
         assert!(again.is_ok(), "{:?}", again.err());
     }
 }
