@@ -38,19 +38,12 @@ impl Store {
         }
     }
 
-    pub(crate) fn locks(&self, pattern: Option<&str>) -> fairlock::Result<Locks> {
-        match self {
-            Store::Redis(backend) => backend.locks(pattern),
-            Store::Postgres(backend) => backend.locks(pattern),
-            Store::File(backend) => backend.locks(pattern),
-        }
-    }
-
-    /// The same, and why other locks can't be read, where each lock is a file of its own.
+    /// The locks in use, and why others can't be read, where each lock is a file of its own.
     pub(crate) fn locks_and_unread(&self, pattern: Option<&str>) -> fairlock::Result<(Locks, Vec<Error>)> {
         match self {
+            Store::Redis(backend) => Ok((backend.locks(pattern)?, Vec::new())),
+            Store::Postgres(backend) => Ok((backend.locks(pattern)?, Vec::new())),
             Store::File(backend) => backend.locks_and_unread(pattern),
-            Store::Redis(_) | Store::Postgres(_) => Ok((self.locks(pattern)?, Vec::new())),
         }
     }
 

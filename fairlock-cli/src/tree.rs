@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use fairlock::{Client, Holder, OwnerId, Waiter};
+use fairlock::{Client, Error, Holder, OwnerId, Waiter};
 use serde_json::{Value, json};
 
 use crate::args::{Ls, Server};
@@ -12,6 +12,7 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::kind::{AnyLock, held_by, units};
 use crate::names::escaped;
+use crate::report::say;
 use crate::screen::Picture;
 use crate::server::{self, Store};
 use crate::show;
@@ -26,18 +27,20 @@ pub(crate) fn blocked(server: &Server, options: &Ls) -> Result<Exit, Failure> {
     let client = Client::new(store.backend())?;
     let mut exit = Exit::Done;
     let look = || {
-        let first = look(&store, &client, options.pattern.as_deref())?;
+        let (first, unread) = look(&store, &client, options.pattern.as_deref())?;
         // Most looks find none, and need no second one.
         let lasting = match deadlocks(&first).is_empty() {
             true => Vec::new(),
-            false => lasting(&first, &look(&store, &client, options.pattern.as_deref())?),
+            false => lasting(&first, &look(&store, &client, options.pattern.as_deref())?.0),
         };
         let found = deadlocks(&lasting);
         exit = if found.is_empty() { Exit::Done } else { Exit::No };
-        Ok(match options.json {
-            true => format!("{}\n", to_json(&first, &found)),
-            false => to_text(&first, &found),
-        })
+        if options.json {
+            unread.iter().for_each(|error| say(&error.to_string()));
+            return Ok(format!("{}\n", to_json(&first, &found)));
+        }
+        let unread: String = unread.iter().map(|error| format!("{error}\n")).collect();
+        Ok(to_text(&first, &found) + &unread)
     };
     let text = |text: &String| {
         let place = if options.json { String::new() } else { server::where_it_looks(server) };
@@ -52,16 +55,17 @@ pub(crate) fn blocked(server: &Server, options: &Ls) -> Result<Exit, Failure> {
     Ok(if shown == Exit::Done { exit } else { shown })
 }
 
-/// The locks that are held or waited for, with their waiters.
-fn look(store: &Store, client: &Client, pattern: Option<&str>) -> Result<Vec<Seen>, Failure> {
+/// The locks that are held or waited for, with their waiters; and why others can't be read.
+fn look(store: &Store, client: &Client, pattern: Option<&str>) -> Result<(Vec<Seen>, Vec<Error>), Failure> {
+    let (found, unread) = store.locks_and_unread(pattern)?;
     let mut locks = Vec::new();
-    for (name, mut state) in store.locks(pattern)? {
+    for (name, mut state) in found {
         if state.waiting() > 0 {
             state = show::read(&AnyLock::new(client, name.as_str())?, 0, READ)?;
         }
         locks.push(Seen { name: name.as_str().to_owned(), state });
     }
-    Ok(locks)
+    Ok((locks, unread))
 }
 
 fn to_text(locks: &[Seen], deadlocks: &[Vec<Link>]) -> String {

@@ -55,6 +55,20 @@ impl Session {
 
 const FOR_LONG: &str = "exec sleep 1000";
 
+/// Another process has the file of one lock.
+#[test]
+fn a_stuck_file_hides_no_waiter_of_another_lock() {
+    let session = Session::new();
+    session.says("run stuck -- true").gave(0);
+    let stuck = fs::File::open(session.dir().join("stuck.lock")).unwrap();
+    stuck.lock().unwrap();
+    let (_holder, _) = session.holds("orders", FOR_LONG);
+    let _waiter = Running::start(session.command(&["run", "orders", "--", "true"]));
+    eventually("it waits", || session.json("show orders --json")["waiting"] == 1);
+    let shown = session.says("ls --blocked").gave(0).out;
+    assert!(shown.contains("\n  1  ") && shown.contains("has the file of"), "{shown}");
+}
+
 #[test]
 fn a_command_without_a_server_locks_on_this_machine() {
     let session = Session::new();
