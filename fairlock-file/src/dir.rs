@@ -1,4 +1,4 @@
-//! The directory: which one can be one of locks, how it is made, and the names of its files.
+//! The directory: which directories locks can be in, how one is made, and the names of its files.
 
 use std::fmt::Write;
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
@@ -15,8 +15,8 @@ use crate::failure::failure;
 
 /// Users of the directory's group share it, and only the owner of a file removes it.
 const MODE: u32 = 0o3770;
-/// While a directory is being made it has this mode, and no other directory of this user has: a chmod reaches none that another user has put
-/// in its place.
+/// The mode of a directory that is being made. No other directory of this user has this mode: so a chmod reaches no directory that another
+/// user has put in its place.
 const MODE_AT_FIRST: u32 = 0o1700;
 /// The longest path of a socket, on all systems.
 const SOCKET_PATH: usize = 103;
@@ -37,7 +37,7 @@ pub(crate) const FILE_MODE: u32 = if cfg!(target_os = "linux") { 0o1660 } else {
 /// The longest escaped name of a lock that is a file's name as a whole.
 const LONGEST_NAME: usize = 200;
 
-/// A directory of locks. It is the one that was opened, or all calls fail: another one of its name has other locks.
+/// A directory of locks. If another directory has its name by now, all calls fail: the locks in there are others.
 #[derive(Debug)]
 pub(crate) struct Dir {
     pub(crate) path: PathBuf,
@@ -77,7 +77,7 @@ impl Dir {
         }
     }
 
-    /// The error of a call here. For one that this user may not do it says whose the directory is, and how users share one.
+    /// The error of a call in this directory. A denied user reads whose the directory is, and how users share a directory.
     pub(crate) fn explained(&self, error: io::Error) -> io::Error {
         match fs::symlink_metadata(&self.path) {
             Ok(found) if error.kind() == ErrorKind::PermissionDenied => {
@@ -89,12 +89,12 @@ impl Dir {
         }
     }
 
-    /// Whether it was certainly removed. The system may as well not say.
+    /// Whether the directory was certainly removed. A look that fails does not tell.
     pub(crate) fn was_removed(&self) -> bool {
         self.check().is_err_and(|error| error.kind() == BackendErrorKind::InvalidConfig)
     }
 
-    /// The file of a lock: its name, with escapes; of a long name the beginning and a hash.
+    /// The file of a lock: the lock's name, with escapes; of a long name the beginning and a hash.
     pub(crate) fn lock(&self, lock: &LockName) -> PathBuf {
         let mut escaped = String::new();
         for byte in lock.as_str().bytes() {
@@ -141,7 +141,7 @@ impl Dir {
         Ok((path, file))
     }
 
-    /// Removes the first name of a file that has its real name, too: its process ended, or the machine, before it could.
+    /// Removes the first name of a file that has its real name, too: the maker ended, or the machine stopped, between the two calls.
     pub(crate) fn remove_first_name(&self, identity: (u64, u64)) {
         let paths = fs::read_dir(&self.path).into_iter().flatten().flatten().map(|found| found.path());
         let is_it = |path: &PathBuf| {
@@ -233,7 +233,8 @@ pub(crate) fn share(socket: &Path) -> io::Result<()> {
     if is_ours { set_mode(&itself, FILE_MODE) } else { Err(io::Error::other("something else has its name")) }
 }
 
-/// What has this name, which may be a link; and a path that leads to that very file as long as it is open, whatever becomes of the name.
+/// The file that has this name, which may be a link; and a path that leads to that very file as long as the file is open, whatever becomes of
+/// the name.
 #[cfg(target_os = "linux")]
 pub(crate) fn itself(path: &Path) -> io::Result<(Metadata, PathBuf, File)> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW;
