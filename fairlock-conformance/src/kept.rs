@@ -36,7 +36,7 @@ pub fn a_kept_lock_is_taken_until_its_end(harness: &impl Harness) {
 /// Also earlier than the lease would have ended: who waits does not wait for that.
 pub fn the_next_waiter_gets_a_kept_lock_at_its_end(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "short"), lock(harness, "short"));
-    let guard = ours.fixed_lease(LEASE * 5).lock().unwrap();
+    let guard = ours.fixed_lease(LEASE).lock().unwrap();
     let heir = theirs.request().unwrap();
     until_in_queue(harness, &theirs, 1);
     guard.keep_for(LEASE / 2).unwrap();

@@ -12,10 +12,10 @@ fn the_first_durable_command_says_that_others_are_refused() {
         "the key fairlock_life is deleted\n",
     ];
     host.says("show x").without(&words);
-    assert_once(&host.says("show x --durable=trust=2s").gave(0), &words);
-    assert_once(&host.says("run x --durable=trust=2s -- true").gave(0), &words);
-    host.says("run x --durable=trust=2s -- true").is(0, "", "");
-    host.says("show x --durable=trust=2s").gave(0).without(&words);
+    assert_once(&host.says("show x --durable=trust=2s --response-timeout=1s").gave(0), &words);
+    assert_once(&host.says("run x --durable=trust=2s --response-timeout=1s -- true").gave(0), &words);
+    host.says("run x --durable=trust=2s --response-timeout=1s -- true").is(0, "", "");
+    host.says("show x --durable=trust=2s --response-timeout=1s").gave(0).without(&words);
     let help = host.says("run --help").out;
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(help.contains("the server refuses programs that are not durable"), "{help}");
@@ -32,15 +32,17 @@ fn assert_once(said: &Said, words: &[&str]) {
 fn a_grace_is_told_at_a_time_out_and_once_in_a_wait() {
     let host = Host::new();
     for (wait, words) in [("0", "is not free"), ("100ms", "was not acquired within 100ms")] {
-        let said = host.says(&format!("run x --durable=trust=2s --wait {wait} -- true")).gave(122); // no other owner has it
+        let said = host
+            .says(&format!("run x --durable=trust=2s --response-timeout=1s --wait {wait} -- true"))
+            .gave(122); // no other owner has it
         let expected =
             format!("fairlock: x {words}: not held; the server has a new past, and grants no locks for ");
         assert_once(&said, &[&expected]);
     }
-    let said = host.says("run x -v --durable=trust=2s -- true").gave(0);
+    let said = host.says("run x -v --durable=trust=2s --response-timeout=1s -- true").gave(0);
     assert_once(&said, &["has a new past", "its grace is over"]);
     // Refused, with what to do.
-    let said = host.says("run x --durable=trust=3s -- true").gave(125);
+    let said = host.says("run x --durable=trust=3s --response-timeout=1s -- true").gave(125);
     let grace = "has a grace of 2522 ms, and this client one of 3532 ms";
     assert_once(&said, &[grace, "the same `--durable`", "fairlock_life"]);
 }
