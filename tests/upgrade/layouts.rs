@@ -11,6 +11,7 @@ use fairlock::{Discipline, Durability, FileBackend, LockKind, LockName, Postgres
 use fairlock_core::backend::{Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, Wait, only};
 use fairlock_core::{FencingToken, OwnerId};
 use fairlock_rules::{LockEntry, Presence, StoreContext, WakeUp, WakeUpKind};
+use fairlock_tests::files::root;
 use fairlock_tests::server_state::pairs_of;
 use fairlock_tests::{Alone, PostgresServer, RedisServer, WorkDir};
 
@@ -37,6 +38,41 @@ fn each_layout_is_as_recorded() {
         "a layout is not as recorded: {other:?}. If clients of the last release can read and keep what is written now, record it \
          (FAIRLOCK_RECORD=1); if not, it needs a new number: CONTRIBUTING.md, \"When a layout changes\"\n{now}"
     );
+}
+
+/// `fairlock-redis/scripts/KEYS.md` lists each key and field that is recorded, and no other.
+#[test]
+fn the_table_of_keys_lists_what_is_recorded() {
+    let of_redis = RECORDED.split("messages").next().unwrap();
+    let keys = of_redis.lines().filter_map(|line| line.strip_prefix("  ")?.split_once(" = "));
+    let recorded: BTreeSet<String> = keys
+        .map(|(key, _)| {
+            let names = ["orders", "permits", "plain"]
+                .iter()
+                .fold(key.to_owned(), |key, name| key.replace(name, "NAME"));
+            let requests = [1, 2].iter().fold(names, |key, owner| {
+                let owner = format!("{CLIENT}:{owner}");
+                key.replace(&format!("{owner}:{REQUEST}"), "CLIENT:OWNER:REQUEST")
+                    .replace(&owner, "CLIENT:OWNER")
+            });
+            requests.replace(['(', ')'], "")
+        })
+        .collect();
+    let text = fs::read_to_string(root().join("fairlock-redis/scripts/KEYS.md")).unwrap();
+    let rows = text.lines().skip_while(|line| !line.starts_with("| key |")).skip(2);
+    let mut listed: BTreeSet<String> = rows
+        .take_while(|line| line.starts_with('|'))
+        .map(|row| {
+            row.split('|')
+                .map(|cell| cell.trim().trim_matches('`'))
+                .skip(1)
+                .take(3)
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+        .collect();
+    assert!(listed.remove("fairlock_life hash voters"), "written with sentinels only");
+    assert_eq!(recorded, listed);
 }
 
 fn lock(name: &str, kind: LockKind) -> LockId {
