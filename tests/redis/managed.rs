@@ -78,7 +78,7 @@ fn a_client_sends_what_its_scripts_cannot_publish() {
     }
 }
 
-/// A serverless cluster: TLS, one node for all slots, no INFO, CONFIG, CLIENT, no PUBLISH in scripts; and it cuts connections.
+/// A serverless cluster: one node for all slots, no INFO, CONFIG, CLIENT, no PUBLISH in scripts; and it cuts connections.
 #[test]
 fn locks_of_each_kind_work_on_a_serverless_cluster() {
     let _alone = Alone::here();

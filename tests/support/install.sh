@@ -1,4 +1,4 @@
-# What the tests need beside Rust, installed where it is missing: redis-server, postgresql, pgbouncer, pgpool2, haproxy, strace, openssl, and
+# What the tests need beside Rust, installed where it is missing: redis-server, postgresql, pgbouncer, pgpool2, strace, openssl, and
 # cargo-nextest in target/tools. Sourced by tests/run and tests/night in the repository's folder; afterwards $NEXTEST is the program.
 
 give_up() {
@@ -70,7 +70,6 @@ list_missing() {
     has_postgres || echo postgresql
     has pgbouncer || has /usr/sbin/pgbouncer || echo pgbouncer # not on the PATH of all users
     has pgpool || has /usr/sbin/pgpool || echo pgpool2
-    has haproxy || has /usr/sbin/haproxy || echo haproxy
     has strace || [ "$(uname -s)" != Linux ] || echo strace
 }
 read -ra missing <<<"$(list_missing | xargs)"

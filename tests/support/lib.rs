@@ -7,7 +7,6 @@
 //! | [`postgres_server`] | a PostgreSQL server of the test's own: start, stop, kill, restart, standby; PgBouncer and Pgpool-II |
 //! | [`cluster`] | a cluster of several nodes, and slots that move |
 //! | [`messages`] | each kind of message once, for stores of several servers |
-//! | [`haproxy`] | one address before several servers |
 //! | [`pair`] | a master and a replica that takes its place by hand |
 //! | [`sentinel`] | a master, a replica and three sentinels |
 //! | [`managed`] | a server that behaves like the managed ones |
@@ -21,7 +20,6 @@
 //! | [`threads`] | checks that no thread of fairlock is left in this process |
 //! | [`history`] | what several processes saw, in one order of time |
 //! | [`oracle`] | what a history shows of the promises |
-//! | [`monitor`] | what the server did with one queue, and the checker of its order |
 //! | [`proxy`] | loses, delays and cuts the traffic between clients and server |
 //! | [`turns`] | worker processes that take turns, and the verdict on what they recorded |
 //! | [`dice`] | random choices that follow from a seed |
@@ -52,13 +50,11 @@ pub mod dice;
 pub mod errors;
 pub mod eventually;
 pub mod files;
-pub mod haproxy;
 pub mod history;
 pub mod locks;
 pub mod log_lines;
 pub mod managed;
 pub mod messages;
-pub mod monitor;
 pub mod oracle;
 pub mod pair;
 pub mod percent;
@@ -84,9 +80,7 @@ pub use bound::Bound;
 pub use clean_server::CleanServer;
 pub use cluster::Cluster;
 pub use eventually::{eventually, look_until};
-pub use haproxy::HaProxy;
 pub use managed::Managed;
-pub use monitor::Monitor;
 pub use pair::Pair;
 pub use postgres_server::{PgBouncer, PgPool, PostgresServer, PostgresServerBuilder};
 pub use proxy::Proxy;

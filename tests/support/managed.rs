@@ -1,14 +1,12 @@
 //! A server that behaves like the managed ones: a real redis-server, of which clients see a part, through a proxy.
 //!
-//! PUBLISH is refused in scripts, and INFO, CONFIG and CLIENT everywhere. As a serverless cluster it speaks TLS, and shows one node
-//! that keeps all slots and refuses keys of other slots in a script.
+//! PUBLISH is refused in scripts, and INFO, CONFIG and CLIENT everywhere. A serverless cluster shows one node that keeps all slots and
+//! refuses keys of other slots in a script.
 
 use fairlock::{RedisBackend, RedisBuilder};
 
-use crate::haproxy::HaProxy;
 use crate::proxy::Proxy;
 use crate::redis_server::RedisServer;
-use crate::tls::Certificates;
 
 /// The server's own names of what clients must not use.
 const HIDDEN: [(&str, &str); 4] =
@@ -19,8 +17,7 @@ const HIDDEN: [(&str, &str); 4] =
 pub struct Managed {
     /// What clients see. It also cuts their connections.
     pub proxy: Proxy,
-    /// In front of the proxy.
-    tls: Option<(HaProxy, Certificates)>,
+    is_cluster: bool,
     /// Behind the proxy.
     pub server: RedisServer,
 }
@@ -31,18 +28,16 @@ impl Managed {
         Managed::of(&[])
     }
 
-    /// A cluster of one node that speaks TLS.
+    /// A cluster of one node.
     pub fn serverless() -> Managed {
-        let mut managed = Managed::of(&[("cluster-enabled", "yes")]);
-        let (tls, files) = HaProxy::with_tls(managed.proxy.port());
-        let server = &managed.server;
+        let managed = Managed { is_cluster: true, ..Managed::of(&[("cluster-enabled", "yes")]) };
+        let (server, port) = (&managed.server, managed.proxy.port().to_string());
         server.query::<()>(&["QCONFIG", "SET", "cluster-announce-ip", "127.0.0.1"]);
-        server.query::<()>(&["QCONFIG", "SET", "cluster-announce-port", &tls.port().to_string()]);
+        server.query::<()>(&["QCONFIG", "SET", "cluster-announce-port", &port]);
         server.query::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
         crate::eventually("the cluster is up", || {
             server.query::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
         });
-        managed.tls = Some((tls, files));
         managed
     }
 
@@ -54,17 +49,12 @@ impl Managed {
         let proxy = Proxy::start(server.port());
         let [(command, name), ..] = HIDDEN;
         proxy.rename(command, name);
-        Managed { proxy, tls: None, server }
+        Managed { proxy, is_cluster: false, server }
     }
 
     /// For a backend of its clients.
     pub fn builder(&self) -> RedisBuilder {
-        match &self.tls {
-            None => RedisBackend::builder(&self.proxy.url()),
-            Some((tls, files)) => {
-                let (port, ca) = (tls.port(), files.ca.display());
-                RedisBuilder::cluster(&[&format!("rediss://127.0.0.1:{port}?sslrootcert={ca}")])
-            }
-        }
+        let url = self.proxy.url();
+        if self.is_cluster { RedisBuilder::cluster(&[&url]) } else { RedisBackend::builder(&url) }
     }
 }

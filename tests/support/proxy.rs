@@ -11,7 +11,7 @@ mod rule;
 use std::collections::HashMap;
 use std::io::Read;
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -59,7 +59,7 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
-    server: u16,
+    server: AtomicU16,
     ended: AtomicBool,
     state: Mutex<State>,
     /// The rules have changed, or the proxy ends.
@@ -112,7 +112,7 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let shared = Arc::new(Shared {
-            server,
+            server: AtomicU16::new(server),
             ended: AtomicBool::new(false),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -141,7 +141,13 @@ impl Proxy {
 
     /// The server's URL, with this proxy in its place.
     pub fn in_place_of_server(&self, url: &str) -> String {
-        url.replace(&format!(":{}", self.shared.server), &format!(":{}", self.port))
+        url.replace(&format!(":{}", self.shared.server()), &format!(":{}", self.port))
+    }
+
+    /// New connections lead to the server at this port, and those that are open stay where they are: a DNS name does so, or a balancer that
+    /// asks for the master.
+    pub fn lead_to(&self, server: u16) {
+        self.shared.server.store(server, Ordering::Release);
     }
 
     /// Sets the rule for this traffic.
@@ -180,12 +186,7 @@ impl Proxy {
         self.shared.state().links.iter().for_each(|link| link.forgotten.store(true, Ordering::Release));
     }
 
-    /// The next command that contains `text` is executed by the server. Instead of its reply, the connection ends.
-    pub fn lose_reply_to(&self, text: &str) {
-        self.lose_later_reply_to(text, 0);
-    }
-
-    /// The same after this many others that contain `text`.
+    /// The next command that contains `text`, after this many others, is executed by the server. Instead of its reply, the connection ends.
     pub fn lose_later_reply_to(&self, text: &str, after: usize) {
         let text = text.as_bytes().to_vec();
         self.shared.state().awaited = Some(Awaited { text, after, silences: false });
@@ -224,9 +225,13 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn server(&self) -> u16 {
+        self.server.load(Ordering::Acquire)
+    }
+
     /// If the server is gone, the client's connection ends at once.
     fn link(self: &Arc<Self>, client: TcpStream) {
-        let Ok(server) = TcpStream::connect(("127.0.0.1", self.server)) else { return };
+        let Ok(server) = TcpStream::connect(("127.0.0.1", self.server())) else { return };
         for stream in [&client, &server] {
             stream.set_nodelay(true).expect("an option of TCP");
         }
@@ -362,6 +367,3 @@ impl Link {
 fn contains(piece: &[u8], text: &[u8]) -> bool {
     piece.windows(text.len()).any(|window| window == text)
 }
-
-#[cfg(all(test, feature = "servers"))]
-mod tests;

@@ -5,8 +5,7 @@ use std::fs::File;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use fairlock_tests::haproxy::Sessions;
-use fairlock_tests::{HaProxy, Pair, RedisServer, WorkDir, eventually};
+use fairlock_tests::{Pair, Proxy, RedisServer, WorkDir, eventually};
 
 use crate::support::{
     Host, Running, arguments, fairlock, lock, process_in, script, starts, wait_for_queue, wait_until_dead,
@@ -170,7 +169,7 @@ fn a_signal_ends_a_command_whose_only_attempt_is_under_way() {
 #[test]
 fn a_program_runs_on_while_its_address_leads_to_another_master() {
     let (pair, dir) = (Pair::start(), WorkDir::new());
-    let proxy = HaProxy::start(&[&pair.first, &pair.second], Sessions::Stay);
+    let proxy = Proxy::start(pair.first.port());
     let (pid, done) = (dir.file("pid"), dir.file("done"));
     let until_done = format!("until test -e {}; do sleep 0.05; done; exit 7", done.display());
     let mut holds = starts(&proxy.url(), "x --lease 4s --kill-after 100ms", &script(&pid, &until_done));
@@ -178,6 +177,7 @@ fn a_program_runs_on_while_its_address_leads_to_another_master() {
     let mut waits = starts(&proxy.url(), "x --lease 4s --kill-after 100ms", "echo in");
     wait_for_queue(&lock(&pair.first, "x"), 1);
     pair.fail_over();
+    proxy.lead_to(pair.second.port());
     std::thread::sleep(Duration::from_secs(5)); // longer than the lease
     std::fs::write(done, "").unwrap();
     holds.output().gave(7);

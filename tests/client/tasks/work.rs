@@ -150,9 +150,9 @@ fn a_leader_steps_down_in_a_drain_and_a_candidate_ends() {
     }
 }
 
-/// A campaign outlasts a server that does not answer, and pauses between its requests.
+/// A campaign outlasts a server that does not answer, and pauses between its requests; and it outlasts a loss.
 #[test]
-fn a_candidate_asks_again_after_an_outage() {
+fn a_candidate_asks_again_after_an_outage_and_a_loss() {
     let _alone = Alone::here();
     for nth in 0..2 {
         let store = MemoryBackend::new();
@@ -164,6 +164,8 @@ fn a_candidate_asks_again_after_an_outage() {
         thread::scope(|scope| {
             let leads = scope.spawn(|| candidate.leads(&terms, || resigns.load(SeqCst) > 0));
             terms.are(1);
+            assert!(client.fair_lock("outage").unwrap().force_unlock().unwrap());
+            terms.are(2);
             resigns.store(1, SeqCst);
             leads.join().unwrap().unwrap();
         });

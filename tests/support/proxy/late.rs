@@ -98,7 +98,7 @@ impl Shared {
     }
 
     fn deliver_late(&self, piece: &[u8]) {
-        let Ok(mut server) = TcpStream::connect(("127.0.0.1", self.server)) else { return };
+        let Ok(mut server) = TcpStream::connect(("127.0.0.1", self.server())) else { return };
         // An error means that the server is gone.
         let _ = server.set_read_timeout(Some(ANSWER));
         if server.write_all(piece).is_ok() {

@@ -34,7 +34,8 @@ impl Proxy {
 
     /// Sends a piece to the server again on its own connection, and returns the answer.
     pub fn replay(&self, piece: &[u8]) -> String {
-        let mut server = TcpStream::connect(("127.0.0.1", self.shared.server)).expect("the server is there");
+        let mut server =
+            TcpStream::connect(("127.0.0.1", self.shared.server())).expect("the server is there");
         server.set_read_timeout(Some(Duration::from_secs(5))).expect("an option of TCP");
         server.write_all(piece).expect("the server reads");
         let mut answer = [0; 65536];

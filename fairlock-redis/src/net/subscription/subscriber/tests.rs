@@ -172,17 +172,6 @@ fn a_dropped_subscriber_is_silent_and_its_thread_ends() {
     assert_eq!(listeners(&server, "own"), 0);
 }
 
-#[test]
-fn a_thread_that_waits_to_reconnect_ends_at_once() {
-    let server = TestServer::start();
-    let subscriber = start(server.address(), &Arc::default()).expect("a subscriber");
-    let thread = Arc::downgrade(&subscriber.shared);
-    drop(server);
-    std::thread::sleep(TICK);
-    drop(subscriber);
-    await_end(&thread);
-}
-
 /// A server that is down, or confirms another channel, gives no subscriber.
 #[test]
 fn a_server_that_confirms_wrongly_gives_no_subscriber() {
@@ -368,23 +357,6 @@ fn a_subscriber_whose_server_has_gone_is_cut_off() {
     }
 }
 
-#[test]
-fn a_login_is_not_replaced_before_it_is_due() {
-    let (server, asked) = (TestServer::start(), Arc::new(AtomicUsize::new(0)));
-    let (mut address, count) = (server.address(), Arc::clone(&asked));
-    address.set_logins(&Logins::new(move || {
-        count.fetch_add(1, Ordering::SeqCst);
-        Ok::<_, &str>(Login::new("any").with_user("default").valid_for(3600 * SECOND))
-    }));
-    let diary = Arc::new(Diary::default());
-    let _subscriber = start(address, &diary).expect("a subscriber");
-    for number in 0..10 {
-        server.command(&["PUBLISH", "own", &number.to_string()]);
-        diary.await_entry(&format!("own {number}"));
-    }
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
-}
-
 /// It is tried once a second, not at each message.
 #[test]
 fn a_link_that_cannot_take_over_is_tried_again_after_a_pause() {
@@ -411,13 +383,4 @@ fn a_link_that_cannot_take_over_is_tried_again_after_a_pause() {
     (1..=10).for_each(|number| send(first + number));
     let seconds = usize::try_from(since.elapsed().as_secs()).expect("some seconds");
     assert!(tried() <= 2 + seconds, "{} times in {seconds} s", tried());
-}
-
-#[test]
-fn a_wanted_channel_has_a_tick_and_a_response_time() {
-    let server = TestServer::start();
-    let timeouts = Timeouts { connect: 10 * SECOND, response: 10 * SECOND };
-    let listens = Arc::<Diary>::default().keep();
-    let subscriber = Subscriber::start(Arc::new(server.address()), timeouts, "own".to_owned(), listens);
-    assert_eq!(want(&subscriber.expect("a subscriber"), "c", &pool(&server)), Ok(()));
 }
