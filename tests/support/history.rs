@@ -8,9 +8,7 @@ mod recording;
 #[cfg(test)]
 mod tests;
 
-pub use crate::oracle::{
-    Violations, check_order, check_overlap, check_tickets, check_token_order, count, grants,
-};
+pub use crate::oracle::{Violations, check_overlap, check_tickets, check_token_order, count, grants};
 pub use recording::Recording;
 
 use crate::percent::{decode, encode};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock_tests::history::Event;
 use fairlock_tests::oracle::{Finding, call_bounds, holds, overlaps, tokens};
 
-use crate::setting::{ANSWER, OF_FAULTS, SLACK};
+use crate::setting::{ANSWER, OUTAGE, SLACK};
 
 /// The outcome of a round.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub(crate) fn judge(events: &[Event], probe: &str, capacity: u32, tokens_grow: b
     let holds = holds(events);
     let findings = if tokens_grow { tokens(&holds, |hold| hold.asked) } else { Vec::new() };
     // A timed wait that ends withdraws its request, which may take two answers.
-    let late = call_bounds(events, OF_FAULTS.outage, SLACK + 2 * ANSWER);
+    let late = call_bounds(events, OUTAGE, SLACK + 2 * ANSWER);
     let probes: Vec<u64> = holds.iter().filter(|hold| hold.lock == probe).map(|hold| hold.from).collect();
     let longest = probes.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(u64::MAX);
     let sentences = |found: Vec<Finding>| found.into_iter().map(|finding| finding.sentence).collect();

@@ -3,7 +3,6 @@
 //! ```text
 //! failover [--kills N] [--seed N] [--setting none,durable|all] [--only FAULT,FAULT] [--on sentinels|cluster|postgres] [--clocks]
 //!          [--held fair,rw,semaphore,lock-all] [--at-once N] [--minutes N]
-//! failover --order [--fail-overs N] [--waiters N] [--seed N] [--setting none|durable] [--at-once N] [--minutes N]
 //! ```
 //!
 //! | file | topic |
@@ -13,24 +12,21 @@
 //! | `faults.rs` | what is done to them |
 //! | `clocks.rs` | wrong clocks of the servers that follow |
 //! | `setting.rs` | the clients' setting, and all times |
-//! | `worker.rs`, `crowd.rs` | the processes that hold and wait |
+//! | `worker.rs` | the processes that hold and wait |
 //! | `held.rs`, `kept.rs` | what they hold, and what a server knows of it |
 //! | `round.rs`, `judge.rs` | one fault, and what the workers believed |
 //! | `schedule.rs` | faults by the seed, the table, and the control |
 //! | `side_by_side.rs` | rounds at the same time, and a machine that stands still |
-//! | `order.rs` | the order of the waiters over many fail-overs |
 //! | `postgres.rs` | a primary and its standby |
 #![forbid(unsafe_code)]
 
 mod clocks;
-mod crowd;
 mod deployment;
 mod faults;
 mod held;
 mod judge;
 mod kept;
 mod network;
-mod order;
 mod postgres;
 mod round;
 mod schedule;
@@ -55,19 +51,13 @@ use crate::setting::Setting;
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match &words[..] {
-        ["worker", rest @ ..] => return worker::work(rest).map(|()| ExitCode::SUCCESS),
-        ["crowd", rest @ ..] => return crowd::wait(rest).map(|()| ExitCode::SUCCESS),
-        _ => {}
+    if let ["worker", rest @ ..] = &words[..] {
+        return worker::work(rest).map(|()| ExitCode::SUCCESS);
     }
     let wanted = Wanted::parse(&words)?;
     println!("seed {}", wanted.seed);
     let program = std::env::current_exe()?.to_string_lossy().into_owned();
-    let is_clean = match &wanted {
-        Wanted { order: true, .. } => order::run(&wanted, &program),
-        _ => schedule::run(&wanted, &program)?,
-    };
-    Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if schedule::run(&wanted, &program)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The arguments.
@@ -84,10 +74,6 @@ struct Wanted {
     held: Vec<Held>,
     /// With each fault the clock of the server that follows is wrong.
     clocks: bool,
-    /// The test of the order, instead of the faults.
-    order: bool,
-    fail_overs: usize,
-    waiters: usize,
     /// How many rounds run at the same time; two a core.
     at_once: usize,
     /// No round begins later.
@@ -104,9 +90,6 @@ impl Wanted {
             on: None,
             held: Held::ALL.to_vec(),
             clocks: false,
-            order: false,
-            fail_overs: 100,
-            waiters: 50,
             at_once: 2 * thread::available_parallelism()?.get(),
             time: None,
         };
@@ -114,11 +97,8 @@ impl Wanted {
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
             match *word {
-                "--order" => wanted.order = true,
                 "--seed" => wanted.seed = value()?.parse()?,
                 "--kills" => wanted.kills = value()?.parse()?,
-                "--fail-overs" => wanted.fail_overs = value()?.parse()?,
-                "--waiters" => wanted.waiters = value()?.parse()?,
                 "--only" => wanted.only = value()?.split(',').map(str::to_owned).collect(),
                 "--at-once" => wanted.at_once = value()?.parse::<NonZeroUsize>()?.get(),
                 "--minutes" => wanted.time = Some(Duration::from_secs(60 * value()?.parse::<u64>()?)),

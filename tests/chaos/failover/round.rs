@@ -14,7 +14,7 @@ use crate::deployment::{Kind, Servers};
 use crate::faults::{About, Fault, HOLDER};
 use crate::held::{Held, Part};
 use crate::judge::{Verdict, judge};
-use crate::setting::{BOUND, LEASE, OF_FAULTS, SLACK, Setting};
+use crate::setting::{BOUND, LEASE, OUTAGE, PLACE, SLACK, Setting};
 
 /// The number of this process, when it locks.
 pub(crate) const WATCH: u8 = 7;
@@ -66,8 +66,8 @@ pub(crate) fn run(
     // After the hold: a server that misses it knows nothing else of this lock that could stand for it.
     let probing = workers.iter_mut().filter(|(part, _)| part.probes());
     probing.for_each(|(_, worker)| worker.say("ask"));
-    let seen = look_until(BOUND, || setting.client(&all.url(WATCH), OF_FAULTS).ok())
-        .expect("the servers answer in time");
+    let seen =
+        look_until(BOUND, || setting.client(&all.url(WATCH)).ok()).expect("the servers answer in time");
     eventually("the waiters stand in the queue", || {
         held.queue_length(&seen, &lock).is_ok_and(|length| length >= 2)
     });
@@ -75,18 +75,17 @@ pub(crate) fn run(
         return None;
     }
     eventually("the servers grant a lock again", || {
-        let granted =
-            setting.lock(&all.url(WATCH), OF_FAULTS, &probe).and_then(|lock| lock.try_lock_for(LEASE));
+        let granted = setting.lock(&all.url(WATCH), &probe).and_then(|lock| lock.try_lock_for(LEASE));
         granted.is_ok_and(|granted| granted.guard().is_some())
     });
     all.settle(fault);
     // The run itself, until the holder's lease at the new server is over and the next waiter there was heard. Where a server keeps
     // a hold for longer than a lease, the grace was as long.
-    thread::sleep(LEASE + 2 * OF_FAULTS.place);
+    thread::sleep(LEASE + 2 * PLACE);
     all.heal();
 
     workers.iter_mut().for_each(|(_, worker)| worker.say("rest"));
-    let bound = OF_FAULTS.outage + LEASE + 2 * SLACK;
+    let bound = OUTAGE + LEASE + 2 * SLACK;
     let mut stuck = Vec::new();
     for (part, worker) in &workers {
         if worker.next_or_none(bound).as_deref() != Some("resting") {

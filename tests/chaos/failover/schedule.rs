@@ -16,7 +16,7 @@ use crate::faults::{Fault, MENU};
 use crate::judge::Verdict;
 use crate::postgres::Pair;
 use crate::round::{self, Cell};
-use crate::setting::{LEASE, OF_FAULTS, SLACK, Setting};
+use crate::setting::{LEASE, PLACE, SLACK, Setting};
 use crate::side_by_side::{Watch, caught, each};
 
 /// From this many rounds on, the control must have led to an overlap, however slow they were.
@@ -25,7 +25,7 @@ const JUDGED: usize = 20;
 const JUDGED_ALONE: usize = 5;
 /// A round whose servers granted no lock for longer than this had no room for an overlap: the holder believes for a lease, and
 /// a queue that was lost rests for a place's time.
-const ROOM: Duration = LEASE.saturating_sub(OF_FAULTS.place.saturating_mul(2));
+const ROOM: Duration = LEASE.saturating_sub(PLACE.saturating_mul(2));
 /// On PostgreSQL, how many rounds follow one of the control.
 const CONTROL: usize = 10;
 /// How many overlaps of a round are printed.

@@ -24,22 +24,11 @@ pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(1000);
 /// for another thirty (TILT).
 pub(crate) const BOUND: Duration = Duration::from_secs(90);
 
-/// The times that depend on what is tested.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    /// The places' time to live.
-    pub(crate) place: Duration,
-    /// How long a call goes on without any answer.
-    pub(crate) outage: Duration,
-}
-
-/// Where faults are injected. A queue that was lost rests for a place's time, and the holder renews once in a third of the
-/// lease: with the shortest places there is time for holds to overlap.
-pub(crate) const OF_FAULTS: Times =
-    Times { place: Duration::from_millis(500), outage: Duration::from_secs(6) };
-/// In the test of the order: no process may be silent for the time of its places, or it is absent, and it learns of the new
-/// master a second later than another one where the machine is busy. None may give up when sentinels need a second election.
-pub(crate) const OF_ORDER: Times = Times { place: Duration::from_secs(3), outage: BOUND };
+/// The places' time to live. A queue that was lost rests for this time, and the holder renews once in a third of the lease: with the
+/// shortest places there is time for holds to overlap.
+pub(crate) const PLACE: Duration = Duration::from_millis(500);
+/// How long a call goes on without any answer.
+pub(crate) const OUTAGE: Duration = Duration::from_secs(6);
 
 /// The setting of all clients of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,10 +57,10 @@ impl Setting {
     }
 
     /// A client of the servers at this URL.
-    pub(crate) fn client(self, url: &str, times: Times) -> fairlock::Result<Client> {
+    pub(crate) fn client(self, url: &str) -> fairlock::Result<Client> {
         if url.starts_with("postgres") {
             let builder = PostgresBackend::builder(url).connect_timeout(ANSWER).response_timeout(ANSWER);
-            return build(builder.connect()?, times);
+            return build(builder.connect()?);
         }
         let builder = RedisBackend::builder(url).discipline(Discipline::HandOff);
         let builder = builder.connect_timeout(ANSWER).response_timeout(ANSWER);
@@ -79,7 +68,7 @@ impl Setting {
             Setting::None | Setting::Asynchronous | Setting::Synchronous => builder,
             Setting::Durable => builder.durable(Durability::default().trust(TRUST).skew(SKEW)),
         };
-        build(builder.connect()?, times)
+        build(builder.connect()?)
     }
 
     /// How long the server keeps a hold that was renewed just now.
@@ -88,11 +77,11 @@ impl Setting {
     }
 
     /// The lock of this name, of a new client.
-    pub(crate) fn lock(self, url: &str, times: Times, name: &str) -> fairlock::Result<Lock> {
-        self.client(url, times)?.fair_lock(name)
+    pub(crate) fn lock(self, url: &str, name: &str) -> fairlock::Result<Lock> {
+        self.client(url)?.fair_lock(name)
     }
 }
 
-fn build(backend: impl Backend, times: Times) -> fairlock::Result<Client> {
-    Client::builder(backend).lease(LEASE).place_ttl(times.place).outage_limit(times.outage).build()
+fn build(backend: impl Backend) -> fairlock::Result<Client> {
+    Client::builder(backend).lease(LEASE).place_ttl(PLACE).outage_limit(OUTAGE).build()
 }

@@ -28,7 +28,7 @@ use fairlock_tests::word::{variant, word};
 use fairlock_tests::worker::{say, say_and_wait};
 
 use crate::held::{Guard, Handle, Held, Part};
-use crate::setting::{BOUND, LEASE, OF_FAULTS, Setting};
+use crate::setting::{BOUND, LEASE, Setting};
 
 pub(crate) type Failure = Box<dyn Error>;
 
@@ -52,8 +52,7 @@ pub(crate) fn work(words: &[&str]) -> Result<(), Failure> {
     let held = variant(&Held::ALL, held).ok_or("nothing of that name is held")?;
     let part = variant(&Part::ALL, part).ok_or("no such part")?;
     // On a busy machine an answer may take longer than the time-out.
-    let client =
-        look_until(BOUND, || setting.client(url, OF_FAULTS).ok()).ok_or("the servers do not answer")?;
+    let client = look_until(BOUND, || setting.client(url).ok()).ok_or("the servers do not answer")?;
     let recorder = Recorder::open(Path::new(history))?;
     let handle = held.handle(&client, part, [lock, second])?;
     let probe = Held::Fair.handle(&client, Part::Waiter, [probe, ""])?;

@@ -208,23 +208,6 @@ pub fn check_tickets(events: &[Event], lock: &str) -> Result<usize, Violations> 
     Ok(served.len())
 }
 
-/// The lock was granted to these, in this order.
-pub fn check_order(grants: &[Hold], expected: &[&str]) -> Result<(), Violations> {
-    let mut found = Vec::new();
-    for number in 0..grants.len().max(expected.len()) {
-        match (grants.get(number), expected.get(number)) {
-            (Some(grant), Some(who)) if grant.who == *who => {}
-            (Some(grant), Some(who)) => {
-                found.push(format!("grant {number} was due to `{who}` and went to {grant}"))
-            }
-            (Some(grant), None) => found.push(format!("grant {number} was not expected: {grant}")),
-            (None, Some(who)) => found.push(format!("grant {number} was due to `{who}` and never came")),
-            (None, None) => {}
-        }
-    }
-    Violations::none_of(found)
-}
-
 /// The holds of one lock, in order of time.
 pub fn grants(events: &[Event], lock: &str) -> Vec<Hold> {
     let mut holds = holds(events);
