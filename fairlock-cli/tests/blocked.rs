@@ -1,4 +1,4 @@
-//! `ls --blocked` on both stores: chains of waiters, and deadlocks.
+//! `ls --blocked` on both stores: deadlocks.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
@@ -67,32 +67,6 @@ fn hears(orders: &Receiver<()>) -> impl Fn() {
     || {
         let _ = orders.recv();
     }
-}
-
-#[test]
-fn a_chain_of_waiters_is_a_tree_and_no_deadlock() {
-    on_both(|url| {
-        let nobody = ("nobody waits\n".to_owned(), Some(0));
-        assert_eq!(blocked(url), nobody);
-        let [first, second, third] = ["first", "second", "third"].map(|label| client(url, label));
-        let guard = first.fair_lock("orders").unwrap().lock().unwrap();
-        assert_eq!(blocked(url), nobody, "a lock without waiters is left out");
-        thread::scope(|threads| {
-            let (orders, told) = channel();
-            threads.spawn(move || takes_both(&second, ["stock", "orders"], || (), hears(&told)));
-            orders.send(()).unwrap();
-            wait_for_queue(&first.fair_lock("orders").unwrap(), 1);
-            let stock = third.fair_lock("stock").unwrap();
-            let waits = stock.request().unwrap();
-            wait_for_queue(&stock, 1);
-            let tree = "orders  held by first\n  1  second, waiting\n    stock  held by second\n      1  third, waiting\n";
-            assert_eq!(blocked(url), (tree.to_owned(), Some(0)));
-            assert_eq!(deadlocks(url), (vec![], Some(0)));
-            drop((waits, orders));
-        });
-        guard.unlock().unwrap();
-        assert_eq!(blocked(url), nobody);
-    });
 }
 
 #[test]

@@ -143,22 +143,6 @@ fn the_program_of_a_killed_command_runs_beside_no_other() {
 }
 
 #[test]
-fn all_kinds_of_locks_are_on_this_machine() {
-    let session = Session::new();
-    let two: Vec<_> =
-        ["one", "two"].map(|name| session.holds(&format!("--permits 2 --label {name} api"), FOR_LONG)).into();
-    session.says("run --permits 2 -n api -- true").failed(124, &["api"]);
-    assert_eq!(session.json("show api --json")["permits"], 2);
-    let reader = session.holds("--shared prices", FOR_LONG);
-    session.says("run --shared -n prices -- true").gave(0);
-    session.says("run --write -n prices -- true").failed(124, &["prices"]);
-    session.says("run -n a b -- true").gave(0);
-    session.says("run --at-least 10m report -- true").gave(0);
-    session.says("run -n report -- true").failed(124, &["kept"]);
-    drop((two, reader));
-}
-
-#[test]
 fn what_is_for_a_server_is_refused_without_one() {
     let session = Session::new();
     let redis = "is for Redis: give --redis, or FAIRLOCK_REDIS\n";

@@ -57,20 +57,6 @@ fn a_usage_error_asks_no_server() {
 }
 
 #[test]
-fn completions_know_the_commands() {
-    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = said(&format!("completions {shell}"));
-        for command in COMMANDS {
-            assert!(script.contains(command), "{shell}: {command}");
-        }
-        assert!(
-            script.contains("max-hold") && script.contains("permits") && !script.contains("minder"),
-            "{shell}"
-        );
-    }
-}
-
-#[test]
 fn the_man_page_has_all_commands_and_options_and_exit_codes() {
     let page = said("man");
     assert!(page.starts_with(".ie") || page.contains(".TH fairlock 1"), "{}", &page[..80]);

@@ -3,17 +3,12 @@
 
 mod support;
 
-use fairlock::{Client, Lock, PostgresBackend};
-use fairlock_tests::{PostgresServer, RedisServer, WorkDir, assert_no_residue, eventually};
+use fairlock_tests::{PostgresServer, RedisServer, assert_no_residue};
 use serde_json::Value;
 
-use support::{FAIRLOCK, Running, SOON, fairlock, says, starts, wait_for_queue, words};
+use support::{Running, fairlock, says, words};
 
 const NOWHERE: &str = "redis://127.0.0.1:1";
-
-fn lock(server: &PostgresServer, name: &str) -> Lock {
-    Client::new(PostgresBackend::connect(&server.url()).unwrap()).unwrap().fair_lock(name).unwrap()
-}
 
 #[test]
 fn migrate_makes_the_tables_or_prints_how() {
@@ -55,52 +50,6 @@ fn migrate_prints_a_migration_for_a_tools_transaction() {
     assert_eq!(run("commit"), 1);
     assert_eq!(says(&url, "ls --json").json(), Value::Array(Vec::new()));
     says(&url, "migrate").is(0, "", "");
-}
-
-/// Programs run in the order of their requests, and operators see and change the order.
-#[test]
-fn programs_run_in_order_and_operators_see_and_change_it() {
-    let (server, dir) = (PostgresServer::start(), WorkDir::new());
-    let (url, ours) = (server.url(), lock(&server, "x"));
-    let held = starts(&url, "x --label nightly", "echo $FAIRLOCK_NAME $FAIRLOCK_TOKEN").output().gave(0);
-    assert!(held.out.starts_with("x "), "{held:?}");
-    let guard = ours.lock().unwrap();
-    let log = dir.file("log");
-    let waits = ["first", "second", "third"].map(|label| {
-        let waiting = ours.inspect().unwrap().queue_length;
-        let program = format!("echo {label} >> {}", log.display());
-        let started = starts(&url, &format!("x --label {label}"), &program);
-        wait_for_queue(&ours, waiting + 1);
-        started
-    });
-    let seen = says(&url, "show x --json").json();
-    let token = seen["holder"]["token"].as_u64();
-    assert_eq!((token, &seen["kind"]), (Some(guard.token().get()), &"exclusive".into()));
-    let labels: Vec<_> =
-        seen["queue"].as_array().unwrap().iter().map(|one| one["label"].as_str().unwrap()).collect();
-    assert!(labels[0].starts_with("first (") && labels[2].starts_with("third ("), "{labels:?}");
-    let listed = says(&url, "ls [w-y]*").out;
-    assert!(listed.starts_with("x  held by ") && listed.ends_with(", 3 waiting\n"), "{listed}");
-    assert_eq!(says(&url, "ls y*").out, "");
-
-    // A kicked waiter asks again, at the tail.
-    says(&url, "kick x first --yes").gave(0);
-    eventually("it stands behind the others", || {
-        let queue = ours.inspect().unwrap().queue;
-        queue.last().is_some_and(|last| last.label.as_ref().unwrap().starts_with("first ("))
-            && queue.len() == 3
-    });
-    says(&url, "unlock x --yes").gave(0);
-    for mut command in waits {
-        assert_eq!(command.status().code(), Some(0));
-    }
-    assert_eq!(std::fs::read_to_string(&log).unwrap(), "second\nthird\nfirst\n");
-    guard.lost().recv_timeout(SOON).expect("the holder is told");
-    says(&url, "unlock x --yes").gave(1);
-    for (kind, words) in [("--permits 2", "1 of 2 permits held by "), ("--write", "written by ")] {
-        let said = starts(&url, &format!("{kind} y"), &format!("{FAIRLOCK} ls")).output();
-        assert!(said.out.contains(words), "{said:?}");
-    }
 }
 
 const REDIS: &str = "redis://:canary@127.0.0.1:1";

@@ -11,7 +11,7 @@ use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::tls::Certificates;
 use fairlock_tests::{Proxy, RedisServer, WorkDir};
 
-use support::{FAIRLOCK, Host, Running, Said, fairlock, says, wait_for_queue, words};
+use support::{Host, Running, Said, fairlock, says, wait_for_queue, words};
 
 /// A setting, a value that is refused, what is allowed, and a value that is read.
 const SETTINGS: [(&str, &str, &str, &str); 19] = [
@@ -137,16 +137,6 @@ fn settings_of_redissons_queue_need_that_queue() {
         let expected = format!("fairlock: {source} is for --discipline redisson, or FAIRLOCK_DISCIPLINE\n");
         run(option, set).is(125, "", &expected);
     }
-}
-
-#[test]
-fn an_option_goes_before_its_variable() {
-    let host = Host::new();
-    let of = format!("--redis {}", host.url());
-    let shows = format!("run x --lease 40s {of} -- {FAIRLOCK} show x --json {of}");
-    let said = with("redis://127.0.0.1:1", &shows, &[("lease", "wrong")]).output();
-    let left = said.json()["holder"]["lease_left_ms"].as_u64().unwrap();
-    assert!((30_001..=40_000).contains(&left), "{left}");
 }
 
 #[test]

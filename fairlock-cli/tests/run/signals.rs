@@ -57,14 +57,3 @@ fn a_signal_while_it_connects_is_no_outage() {
         early.output().ended_by(number);
     }
 }
-
-/// As in `nohup tests/run`, or in a script that runs the tests in the background.
-#[test]
-fn these_tests_hold_where_signals_are_ignored() {
-    let this = std::env::current_exe().unwrap();
-    let mut ignoring = std::process::Command::new("sh");
-    ignoring.args(["-c", "trap '' HUP INT QUIT TERM TSTP USR1 USR2; exec \"$@\"", "sh"]).arg(this);
-    ignoring.args(["--exact", "signals::a_signal_while_it_connects_is_no_outage"]);
-    let said = Running::start(ignoring).output().gave(0);
-    assert!(said.out.contains("1 passed"), "{}", said.out);
-}
