@@ -13,6 +13,7 @@
 mod calls;
 mod doubts;
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -72,6 +73,9 @@ struct PoolOutage {
     until: Instant,
     failures: u32,
 }
+
+/// Gives the commands, packed, and says of which fault they know.
+type Pack<'a> = &'a dyn Fn() -> (u64, Cow<'a, [u8]>);
 
 enum Entry {
     Lead(CommandConnection),
@@ -185,8 +189,7 @@ impl Pool {
         pong.map(|_| ()).map_err(explain)
     }
 
-    /// `pack` makes the commands, and says of which fault they know.
-    fn turn(&self, commands: usize, pack: &dyn Fn() -> (u64, Vec<u8>)) -> Answers {
+    fn turn(&self, commands: usize, pack: Pack<'_>) -> Answers {
         let start = Instant::now();
         // A call that is outdated while it waits is packed anew, and waits on, within the same time.
         loop {
@@ -244,12 +247,7 @@ impl Pool {
     }
 
     /// Sends a caller's own work, together with some waiting calls.
-    fn lead(
-        &self,
-        connection: CommandConnection,
-        work: Work<'_>,
-        pack: &dyn Fn() -> (u64, Vec<u8>),
-    ) -> Answers {
+    fn lead(&self, connection: CommandConnection, work: Work<'_>, pack: Pack<'_>) -> Answers {
         // Both are guards: however this ends, followers get an answer first, then the connection is passed on.
         let mut held = Held { pool: self, connected: connection.is_connected(), connection };
         let asked = match self.ready(&mut held.connection) {
