@@ -143,7 +143,8 @@ impl Drop for AsyncGuard {
     fn drop(&mut self) {
         let _dropped_last = self.claim.take_waker();
         if !self.spent {
-            // A loss was logged.
+            // Not sent here: the store's exchange would have to be a write here and a read on another thread, for each store. Nor is the
+            // thread that sends it waited for: each drop would switch threads twice, for the one whose process ends. A loss was logged.
             let _ = tasks::unlock(&self.shared, &self.claim, FirstAttempt::CleanUp(Cleanup::Release));
         }
     }
