@@ -5,6 +5,7 @@ use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_core::{ClientId, LockName};
@@ -268,6 +269,12 @@ pub(crate) fn open(path: &Path, writes: bool) -> io::Result<File> {
 /// Who may use a file or directory.
 pub(crate) fn whose(found: &Metadata) -> String {
     format!("of user {}, group {}, mode {:o}", found.uid(), found.gid(), found.mode() & 0o7777)
+}
+
+/// Whether nobody has written the file for so long.
+pub(crate) fn is_older(found: &Metadata, age: Duration) -> bool {
+    let since = found.modified().ok().and_then(|written| written.elapsed().ok());
+    since.is_some_and(|since| since > age)
 }
 
 /// Which file or directory has this name now.

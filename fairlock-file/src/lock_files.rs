@@ -24,9 +24,11 @@ use crate::slots::{Content, State};
 
 /// How many files stay open.
 const MOST_OPEN: usize = 64;
-/// So often a caller looks for a file to become free before it sleeps in between: a step takes microseconds.
-const LOOKS: u32 = 100;
+/// So often a caller looks for a file to become free before it sleeps in between: a step takes microseconds. Then it sleeps for as long as it
+/// has waited, but looks so often at least before its time is over: a crowd that looks without a pause takes the processor from the steps.
+const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_micros(100);
+const LOOKS_WITH_PAUSES: u32 = 40;
 
 /// The files of all locks in a directory. The threads of this process take turns on each: the system's lock is one of the open file,
 /// and would not keep two threads apart that share it.
@@ -50,7 +52,7 @@ struct Used {
 struct LockFile {
     /// Kept open from the last step.
     open: Mutex<Option<Open>>,
-    /// Whether the last step waited in vain for the file. Then the next one takes a quarter of its time: a file that stands still must not
+    /// Whether the last step waited in vain for the file, which stood still. Then the next one takes a quarter of its time: a file that stands still must not
     /// cost other locks theirs.
     is_stuck: AtomicBool,
 }
@@ -81,18 +83,17 @@ impl LockFiles {
             left /= 4;
         }
         let give_up_at = began + left;
-        let in_vain = |error| {
-            // A single look says nothing.
-            used.is_stuck.fetch_or(!left.is_zero(), Ordering::Relaxed);
-            error
-        };
         // Held over the step: the other threads of this process wait here, each until its own time is over.
         let kept = used.open.try_lock_until(give_up_at);
-        let mut kept =
-            kept.ok_or_else(|| in_vain(not_free(format_args!("lock {lock}"), "another thread")))?;
+        let mut kept = kept.ok_or_else(|| not_free(format_args!("lock {lock}"), "another thread"))?;
         let open = loop {
             let open = kept.take().map_or_else(|| self.open(lock), Ok)?;
-            wait_for(&open.file, give_up_at, format_args!("lock {lock}")).map_err(in_vain)?;
+            wait_for(&open.file, give_up_at, format_args!("lock {lock}")).inspect_err(|_| {
+                // Not one that others write meanwhile, as in a crowd; and a single look says nothing.
+                let found = open.file.metadata().ok().filter(|_| !left.is_zero());
+                let is_still = found.is_some_and(|found| dir::is_older(&found, left));
+                used.is_stuck.fetch_or(is_still, Ordering::Relaxed);
+            })?;
             // The file may have lost its name before it was ours, and keep another one: then the lock is a new file.
             let is_at = is_at(&open.path, open.identity);
             if is_at.map_err(|error| failure(format_args!("the file {}", open.path.display()), error))? {
@@ -173,7 +174,7 @@ pub(crate) fn wait_for(file: &File, give_up_at: Instant, whose: impl Display) ->
                 if now > give_up_at {
                     break;
                 }
-                thread::sleep((now - began).min((give_up_at - now) / 200).max(PAUSE));
+                thread::sleep((now - began).min((give_up_at - began) / LOOKS_WITH_PAUSES).max(PAUSE));
             }
         }
     }

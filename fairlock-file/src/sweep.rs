@@ -8,11 +8,11 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustix::process::geteuid;
 
-use crate::dir;
+use crate::dir::{self, is_older};
 use crate::lock_files::{LockFiles, is_at};
 use crate::presence;
 use crate::slots::{Content, State};
@@ -80,12 +80,6 @@ fn ours(path: &Path) -> io::Result<(File, Metadata, Vec<u8>)> {
     }
     Read::take(&file, 5000).read_to_end(&mut bytes)?;
     Ok((file, found, bytes))
-}
-
-fn is_older(found: &Metadata, age: Duration) -> bool {
-    found
-        .modified()
-        .is_ok_and(|written| SystemTime::now().duration_since(written).is_ok_and(|since| since > age))
 }
 
 /// A newcomer that has opened the file meanwhile waits for our lock, finds that the file has no name any more, and makes a new one.
