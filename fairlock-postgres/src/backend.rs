@@ -1,5 +1,4 @@
-//! The operations of the store, in the order of the trait. Each operation asks questions about locks: a fast part answers the plain
-//! ones, a step all others.
+//! The operations of the store, in the order of the trait. Each operation asks questions about locks, and steps answer them.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,7 +14,6 @@ use fairlock_rules::{Presence, StoreContext};
 
 use crate::ask::{ask, ask_one};
 use crate::command::Command;
-use crate::fast;
 use crate::net::address::Address;
 use crate::question::Question;
 use crate::renewal::renew;
@@ -25,7 +23,7 @@ use crate::store::Store;
 use crate::sweep::sweep_if_due;
 use crate::wake_ups::{ask_and_hear, place_renewed};
 
-/// Locks in a PostgreSQL database: one row a lock, decided under its row lock.
+/// Locks in a PostgreSQL database: one row a lock, written by compare and swap.
 ///
 /// The program's own transaction in that database can ask `select fairlock.still_held(name, token)`, with a guard's name and
 /// [token](fairlock_core::FencingToken::as_i64). If that is true, no other owner gets the lock before the transaction has ended.
@@ -42,19 +40,10 @@ impl fmt::Debug for PostgresBackend {
 impl Backend for PostgresBackend {
     fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
         let (store, deadline) = (&self.0, self.0.pool.deadline());
-        let question = |at: &usize| {
-            let (lock, attempt) = (&asks[*at].place.lock.name, fast::acquire(store, &asks[*at], deadline));
-            Question::new(lock, deadline, attempt, Command::acquire(&asks[*at]))
-        };
+        let question =
+            |at: &usize| Question::new(&asks[*at].place.lock.name, deadline, Command::acquire(&asks[*at]));
         let places: Vec<_> = asks.iter().map(|ask| ask.place).collect();
-        let answers =
-            ask_and_hear(store, &places, deadline, |these| ask(store, these.iter().map(question), deadline));
-        for (place, answer) in places.iter().zip(&answers) {
-            if let Ok(Acquired::Busy { .. }) = answer {
-                store.recent.is_busy(&place.lock.name); // by a hold alone, so the step does not see it
-            }
-        }
-        answers
+        ask_and_hear(store, &places, deadline, |these| ask(store, these.iter().map(question), deadline))
     }
 
     fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
@@ -63,10 +52,8 @@ impl Backend for PostgresBackend {
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
         let (store, deadline) = (&self.0, self.0.pool.deadline());
-        let question = |hold: &Hold<'_>| {
-            let attempt = fast::release(store, hold);
-            Question::new(&hold.lock.name, deadline, attempt, Command::Release(hold.into()))
-        };
+        let question =
+            |hold: &Hold<'_>| Question::new(&hold.lock.name, deadline, Command::Release(hold.into()));
         let answers = ask(store, holds.iter().map(question), deadline);
         sweep_if_due(store);
         answers
@@ -89,9 +76,8 @@ impl Backend for PostgresBackend {
 
     fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
         let (store, deadline) = (&self.0, self.0.pool.deadline());
-        let question = |place: &Place<'_>| {
-            Question::new(&place.lock.name, deadline, None, Command::Withdraw(place.into()))
-        };
+        let question =
+            |place: &Place<'_>| Question::new(&place.lock.name, deadline, Command::Withdraw(place.into()));
         let answers = ask(store, places.iter().map(question), deadline);
         for (place, _) in places.iter().zip(&answers).filter(|(_, answer)| answer.is_ok()) {
             store.clients.waits_no_longer(place);

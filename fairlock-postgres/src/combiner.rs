@@ -1,16 +1,13 @@
-//! Who makes a flight of fast parts or a step, and for which questions. A caller that may lead makes a flight or a step for its
-//! own questions and for the waiting ones, and passes the lead on. A combiner needs no thread, and costs a lone caller nothing.
+//! Who makes a step, and for which questions. A caller that may lead makes a step for its own questions and for the waiting ones, and
+//! passes the lead on. A combiner needs no thread, and costs a lone caller nothing.
 //!
 //! | a question | moves to | by |
 //! | --- | --- | --- |
-//! | asked | in a step that loads its lock | its caller joins the step, unless the step may end later than the question |
-//! | asked | waiting | its caller |
-//! | waiting, with an attempt | in a flight | a leader: up to [`MOST_LOCKS`] locks at once; rows that others have locked are passed over |
-//! | in a flight | answered | the commit; or the failure |
-//! | in a flight | waiting, without an attempt, first of all | the leader: the attempt did not answer it |
-//! | waiting | in a step | a leader: up to [`MOST_LOCKS`] locks at once, passing over locked rows; or one lock, waiting for its row |
-//! | in a step | answered | the commit; or the failure, even if the leader's thread panics |
-//! | in a step | blocked | another transaction has its row; or the step was refused, and this question may be at fault |
+//! | asked | waiting; blocked, behind a blocked question about its lock | its caller |
+//! | waiting | in a step | a leader: up to [`MOST_LOCKS`] locks at once, of which none is in another step |
+//! | in a step | answered | the commit, or a read; or the failure, even if the leader's thread panics |
+//! | in a step | waiting, first of all | the leader: its connection still sends messages |
+//! | in a step | blocked | others have its row locked, or write it again and again; or the step was refused, and this question may be at fault |
 //! | blocked | in a step | a leader that waits for this row alone |
 //! | waiting, blocked | given up | its caller, whose time is over |
 //!
@@ -19,16 +16,14 @@
 //! - **A lead is passed on to a caller that leaves**: both happen under the caller's mutex, and a caller that has left refuses.
 //! - **A leader ends while a caller begins to wait**: the caller looks whether it may lead, and begins to wait, under the mutex under
 //!   which leaders end. So no caller waits beside a free lead.
-//! - **The server's clock was read before a question joined**: the question is decided in the past, by no more than the step has
-//!   lasted by then. So leases and TTLs in the question are lengthened by this delay, and durations in the answer are shortened:
-//!   no lease and no place ends sooner than its client believes, since the client counts from the moment of its ask.
+//! - **Two steps about one lock** would miss each other's row: the second waits for the first, and takes all that came meanwhile. If the
+//!   connection of the first is silent for a quarter of the response time, another step is made: the two can only miss each other.
 //! - **The thread of a step stands still**: its followers wait no longer than their calls last. A step ends by the first deadline
 //!   of its questions and [`idle`](crate::net::pool::Pool::idle), or never has effect. So a question has effect no later than in a step
 //!   of its own caller. A question whose time is nearly over is taken by no leader that has more time: it would cut the
 //!   step short. Leaders that have as little time take it: else steps would shrink to one question just when many wait.
 //! - **The caller has left when its question is to wait again**: a question whose time is over fails instead, under the mutex under
 //!   which leaving callers take their questions out.
-//! - **An attempt overtakes an earlier question** that is about the same lock and needs a step: then no attempt is made.
 //! - **Many rows are blocked**: at least one leader waits for no row, and serves the other locks.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -57,27 +52,27 @@ pub(crate) struct Combiner {
 struct CombinerState {
     /// The questions that wait; blocked ones first.
     waiting: VecDeque<Question>,
-    /// The steps that can be joined, by their locks: when each ends, and what has joined it.
-    loading: HashMap<LockName, (Instant, Vec<Question>)>,
+    /// The locks of the steps, and from when on each step counts as silent.
+    in_steps: HashMap<LockName, Instant>,
     leading: usize,
     /// How many of the leaders wait for a row.
     waiting_for_rows: usize,
 }
 
-/// What a leader does.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Part {
-    /// By a flight of attempts.
-    Fast,
-    /// By a step. `waits`: the step waits for a row, and the call's time is divided among so many. None: the step passes over
-    /// locked rows.
-    Step { waits: Option<u32> },
+impl CombinerState {
+    /// Whether another step about the lock has to be waited for.
+    fn is_in_step(&self, lock: &LockName) -> bool {
+        self.in_steps.get(lock).is_some_and(|silent_from| Instant::now() < *silent_from)
+    }
 }
 
-/// The right to make a flight or a step. The drop passes it on.
+/// The right to make a step about these locks. The drop passes it on.
 struct Lead<'q> {
     combiner: &'q Combiner,
-    part: Part,
+    locks: HashSet<LockName>,
+    silent_from: Instant,
+    /// The step waits for a row, and the call's time is divided among so many. None: it waits for none.
+    waits: Option<u32>,
 }
 
 impl Combiner {
@@ -86,34 +81,25 @@ impl Combiner {
         Combiner { state: Mutex::default(), leaders, enough }
     }
 
-    /// Returns when all these questions of one call are answered, or the call's time is over. `make` makes a flight or a step, and returns
-    /// the questions that are left.
+    /// Returns when all these questions of one call are answered, or the call's time is over. `make` makes a step, and returns the questions
+    /// that are left.
     pub(crate) fn operation(
         &self,
         mut questions: Vec<Question>,
         deadline: Instant,
-        make: impl Fn(Vec<Question>, Part) -> Vec<Question>,
+        make: impl Fn(Vec<Question>, Option<u32>) -> Vec<Question>,
     ) {
         let call = Call::new(questions.len(), deadline);
         let mut state = self.state.lock();
         for mut question in questions.drain(..) {
             question.call = Some(Arc::clone(&call));
-            match state.loading.get_mut(&question.lock) {
-                Some((ends, joined)) if *ends <= question.deadline => joined.push(question),
-                _ => {
-                    let is_before = |one: &Question| one.lock == question.lock && one.attempt.is_none();
-                    if state.waiting.iter().any(is_before) {
-                        question.attempt = None;
-                    }
-                    state.waiting.push_back(question);
-                }
-            }
+            question.is_blocked = state.waiting.iter().any(|one| one.is_blocked && one.lock == question.lock);
+            state.waiting.push_back(question);
         }
         loop {
             if let Some((questions, lead)) = self.work(&mut state, &call) {
                 drop(state);
-                let left = make(questions, lead.part);
-                self.put_back(left, matches!(lead.part, Part::Step { .. }));
+                self.put_back(make(questions, lead.waits));
                 drop(lead); // which passes it on
                 state = self.state.lock();
                 continue;
@@ -121,10 +107,10 @@ impl Combiner {
             self.pass_on(&mut state); // others may have taken what it was to lead for
             call.begin_to_wait();
             drop(state);
-            let leads = call.leads_by(deadline);
+            let leads = call.leads_by(deadline.min(Instant::now() + self.silent()));
             state = self.state.lock();
             state.leading -= usize::from(leads); // or it takes the lead now
-            if !leads || Instant::now() >= deadline {
+            if call.is_over() || Instant::now() >= deadline {
                 break;
             }
         }
@@ -139,35 +125,42 @@ impl Combiner {
         }
         let may_wait = self.may_wait(state);
         let is_own = |question: &&Question| question.is_of(call);
-        let first = state.waiting.iter().filter(is_own).find(|question| may_wait || !question.is_blocked)?;
-        let (lock, is_fast) = (first.lock.clone(), first.attempt.is_some());
-        let is_other_step =
-            |question: &Question| !question.is_blocked && question.attempt.is_none() && question.lock != lock;
-        let waits = first.is_blocked || !is_fast && may_wait && !state.waiting.iter().any(is_other_step);
+        let can_be_led =
+            |question: &&Question| (may_wait || !question.is_blocked) && !state.is_in_step(&question.lock);
+        let first = state.waiting.iter().filter(is_own).find(can_be_led)?;
+        let (lock, waits) = (first.lock.clone(), first.is_blocked);
         let own = state.waiting.iter().filter(is_own);
         let rows: HashSet<_> = own.filter(|own| own.is_blocked).map(|own| &own.lock).collect();
         let rows = u32::try_from(rows.len()).unwrap_or(u32::MAX).max(1);
-        let enough = Instant::now() + self.enough;
-        let is_late = call.deadline < enough;
-        let mut locks = HashSet::from([lock]);
+        let now = Instant::now();
+        let (enough, is_late) = (now + self.enough, call.deadline < now + self.enough);
         // A step ends by the first deadline of its questions. So a late leader takes others that are late, and end no sooner.
         let ends_well = |question: &Question| match is_late {
             true => (call.deadline..enough).contains(&question.deadline),
             false => question.deadline >= enough,
         };
+        let (mut locks, mut waiting) = (HashSet::from([lock]), std::mem::take(&mut state.waiting));
         let mut takes = |question: &mut Question| {
-            let is_meant = question.attempt.is_some() == is_fast;
             (question.is_of(call) || ends_well(question))
-                && (is_meant || !is_fast)
                 && (waits || !question.is_blocked)
                 && (locks.contains(&question.lock)
-                    || is_meant && !waits && locks.len() < MOST_LOCKS && locks.insert(question.lock.clone()))
+                    || !waits
+                        && locks.len() < MOST_LOCKS
+                        && !state.is_in_step(&question.lock)
+                        && locks.insert(question.lock.clone()))
         };
-        let questions = take_if(&mut state.waiting, &mut takes);
+        let questions = take_if(&mut waiting, &mut takes);
+        state.waiting = waiting;
+        let silent_from = now + self.silent() + if waits { self.enough } else { Duration::ZERO };
+        state.in_steps.extend(locks.iter().map(|lock| (lock.clone(), silent_from)));
         state.leading += 1;
         state.waiting_for_rows += usize::from(waits);
-        let part = if is_fast { Part::Fast } else { Part::Step { waits: waits.then_some(rows) } };
-        Some((questions, Lead { combiner: self, part }))
+        Some((questions, Lead { combiner: self, locks, silent_from, waits: waits.then_some(rows) }))
+    }
+
+    /// After how long a step counts as silent; one that waits for its row, that much after the longest wait.
+    fn silent(&self) -> Duration {
+        self.enough / 2
     }
 
     /// Whether another leader may wait for a row.
@@ -175,16 +168,15 @@ impl Combiner {
         state.waiting_for_rows < (self.leaders - 1).max(1)
     }
 
-    /// Passes free leads on to callers that wait: one for a flight, and one for a step.
+    /// Passes free leads on to callers that wait: one for a step that waits for no row, and one for a step that does.
     fn pass_on(&self, state: &mut CombinerState) {
-        let may_wait = self.may_wait(state);
-        for is_fast in [false, true] {
-            let can_be_led = |question: &&Question| {
-                question.attempt.is_some() == is_fast && (may_wait || !question.is_blocked)
-            };
+        for waits in [false, true] {
+            let may_lead = state.leading < self.leaders && (!waits || self.may_wait(state));
+            let can_be_led =
+                |question: &&Question| question.is_blocked == waits && !state.is_in_step(&question.lock);
             let led = state.waiting.iter().filter(can_be_led);
             let mut calls = led.filter_map(|question| question.call.as_ref());
-            if state.leading < self.leaders && calls.any(|call| call.offer()) {
+            if may_lead && calls.any(|call| call.offer()) {
                 state.leading += 1; // until it takes it
             }
         }
@@ -202,44 +194,21 @@ impl Combiner {
         }
     }
 
-    /// From now on the steps of these locks can be joined, except for locks that other steps load. Returns the joinable locks.
-    pub(crate) fn open<'a>(&self, locks: impl Iterator<Item = &'a LockName>, ends: Instant) -> Vec<LockName> {
-        let mut state = self.state.lock();
-        let is_new = |lock: &&LockName| !state.loading.contains_key(*lock);
-        let opened: Vec<_> = locks.filter(is_new).cloned().collect();
-        state.loading.extend(opened.iter().map(|lock| (lock.clone(), (ends, Vec::new()))));
-        opened
-    }
-
-    /// From now on the steps of these locks can't be joined. Returns what has joined them.
-    pub(crate) fn close(&self, opened: &mut Vec<LockName>) -> Vec<Question> {
-        let mut state = self.state.lock();
-        let joined = opened.drain(..).filter_map(|lock| state.loading.remove(&lock));
-        joined.flat_map(|(_, joined)| joined).collect()
-    }
-
-    /// A step answers these questions next, with later ones about the same locks; blocked questions get a step for each lock alone. A
-    /// question whose caller has left fails.
-    fn put_back(&self, questions: Vec<Question>, are_blocked: bool) {
+    /// A step answers these questions next, and blocked ones with later ones about the same locks. A question whose caller has left fails.
+    fn put_back(&self, questions: Vec<Question>) {
         let mut state = self.state.lock();
         let at = state.waiting.iter().take_while(|question| question.is_blocked).count();
-        for mut question in questions.into_iter().rev() {
+        for question in questions.into_iter().rev() {
             if Instant::now() >= question.deadline {
                 let late = Failure::broken("no answer in time");
-                question.tell(Err(if are_blocked { Failure::blocked() } else { late }));
+                let why = if question.is_blocked { Failure::blocked() } else { late };
+                question.tell(Err(why));
                 continue;
             }
             let same = |later: &&mut Question| later.lock == question.lock;
-            state.waiting.iter_mut().filter(same).for_each(|later| later.attempt = None);
-            (question.attempt, question.is_blocked) = (None, are_blocked);
+            state.waiting.iter_mut().filter(same).for_each(|later| later.is_blocked |= question.is_blocked);
             state.waiting.insert(at, question);
         }
-    }
-
-    /// For tests: how many have joined each step.
-    #[cfg(test)]
-    pub(crate) fn joined(&self) -> Vec<usize> {
-        self.state.lock().loading.values().map(|(_, joined)| joined.len()).collect()
     }
 }
 
@@ -247,7 +216,11 @@ impl Drop for Lead<'_> {
     fn drop(&mut self) {
         let mut state = self.combiner.state.lock();
         state.leading -= 1;
-        state.waiting_for_rows -= usize::from(matches!(self.part, Part::Step { waits: Some(_) }));
+        state.waiting_for_rows -= usize::from(self.waits.is_some());
+        // Another step may be about a lock, if this one was silent.
+        state
+            .in_steps
+            .retain(|lock, silent_from| *silent_from != self.silent_from || !self.locks.contains(lock));
         self.combiner.pass_on(&mut state);
     }
 }
@@ -266,7 +239,7 @@ fn take_if(from: &mut VecDeque<Question>, takes: &mut impl FnMut(&mut Question) 
 }
 
 #[cfg(test)]
-mod leads;
+mod lead_tests;
 #[cfg(feature = "servers")]
 #[cfg(test)]
 mod tests;

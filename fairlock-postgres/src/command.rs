@@ -55,8 +55,18 @@ impl Command {
         Command::Renew(items.map(named).collect())
     }
 
-    /// Decides. `late`: how long before the request the clock was read, at most. The times of the request and of the answer count
-    /// from that reading.
+    pub(crate) fn is_acquire(&self) -> bool {
+        matches!(self, Command::Acquire { .. })
+    }
+
+    /// Whether an answer that changes nothing may be read from a row as it was committed last. Other answers are written, so they wait
+    /// for the transaction that has the row locked: it may be an earlier attempt of the same request, on its way to its commit.
+    pub(crate) fn may_be_read(&self) -> bool {
+        matches!(self, Command::Acquire { .. } | Command::Release(_) | Command::Renew(_))
+    }
+
+    /// Decides. `late`: how much earlier than the request the time of the decision is, at most. The times of the request and of the answer
+    /// count from there.
     pub(crate) fn decide(
         &self,
         entry: &mut LockEntry,

@@ -1,8 +1,9 @@
 //! The whole conformance suite, each case on a database for itself, whose clock the cases move; and some cases through PgBouncer in transaction mode; CONTRIBUTING.md
 //! says how to run all of them through it.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlock_conformance::time::{Moved, pass_beside};
 use fairlock_conformance::{Harness, Promise};
@@ -46,7 +47,9 @@ impl<const WAY: u8> Database<WAY> {
             }
             _ => patient(&self.url),
         };
-        builder.connect().unwrap()
+        let backend = builder.connect().unwrap();
+        backend.0.recent.stands.store(true, Ordering::Relaxed);
+        backend
     }
 }
 
@@ -87,7 +90,8 @@ impl<const WAY: u8> Harness for Database<WAY> {
         let mut con = self.con.lock();
         pass_beside(&self.clock, time, |step| {
             let now = pass(&mut con, step);
-            self.stores.lock().iter().filter_map(Weak::upgrade).for_each(|store| store.recent.heard(now));
+            let stores = self.stores.lock();
+            stores.iter().filter_map(Weak::upgrade).for_each(|store| store.recent.heard(now, Instant::now()));
         });
     }
 

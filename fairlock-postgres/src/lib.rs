@@ -1,15 +1,14 @@
-//! PostgreSQL backend of fairlock: one row a lock, decided by the rules of `fairlock-rules` under its row lock.
+//! PostgreSQL backend of fairlock: one row a lock, decided by the rules of `fairlock-rules`, and written by compare and swap.
 //!
 //! ```text
 //!  doctor ──► builder   locks ──► backend   the operations, in the order of the trait
-//!                 ├► ask       by flights and steps that callers share   renewal   heartbeats   sweep
+//!                 ├► ask       by steps that callers share   renewal   heartbeats   sweep
 //!                 ├► wake_ups  sees to it that a client hears   listener   LISTEN and its checks   poller   looks instead
-//!                 ├► fast      a free lock, a release without a queue, a renewal: one statement for many callers
-//!                 ├► step      load, decide, send what was planned
+//!                 ├► step      decides on rows as they were seen, and swaps them: one trip for many callers   swap   of one row
 //!                 └► store     what they share
-//!                      ├► combiner     who makes a flight or a step, for whom   question   command   attempt   answer
+//!                      ├► combiner     who makes a step, for whom   question   command   answer
 //!                      ├► row         a lock as columns and bytes   schema   the layout   sql   the statements
-//!                      ├► recent      the server's clock, and which locks are busy   window   what is swept next
+//!                      ├► recent      the server's clock, and rows as they were seen   window   what is swept next
 //!                      ├► pace        how many renewals a part has
 //!                      ├► clients     of this process   link   which of their requests wait   presence
 //!                      └► net         connections
@@ -17,7 +16,6 @@
 
 mod answer;
 mod ask;
-mod attempt;
 mod backend;
 mod builder;
 mod clients;
@@ -27,7 +25,6 @@ mod command;
 #[cfg(test)]
 mod conformance;
 mod doctor;
-mod fast;
 mod link;
 mod listener;
 mod locks;
@@ -43,6 +40,7 @@ mod schema;
 mod sql;
 mod step;
 mod store;
+mod swap;
 mod sweep;
 #[cfg(feature = "servers")]
 #[cfg(test)]

@@ -9,23 +9,20 @@ use fairlock_rules::{LockEntry, OperationContext};
 use parking_lot::{Condvar, Mutex};
 
 use crate::answer::Answer;
-use crate::attempt::{Attempt, What};
 use crate::command::Command;
-use crate::net::{Failure, Row};
+use crate::net::Failure;
 
 /// One question. Its caller gets exactly one answer: when the question is dropped, at the latest, as when the thread of a step panics.
 pub(crate) struct Question {
     pub(crate) lock: LockName,
     /// Its caller waits no longer.
     pub(crate) deadline: Instant,
-    /// What a fast part may do for the question, until the fast part was tried.
-    pub(crate) attempt: Option<Attempt>,
-    /// Whether a step for its lock alone has to answer the question: others have the row locked, or this question may be why a step of
-    /// many locks failed.
+    /// Whether a step for its lock alone has to answer the question, under the row lock: others have the row locked, or write it again and
+    /// again, or this question may be why a step of many locks failed.
     pub(crate) is_blocked: bool,
-    /// Whether anything with a possible effect was sent for the question: an attempt, or the decision of a step, which may be repeated.
+    /// Whether the question was decided, so that anything with a possible effect may have been sent.
     is_sent: bool,
-    command: Command,
+    pub(crate) command: Command,
     answer: Option<Result<Answer, BackendError>>,
     /// The caller; none once it was told.
     tell: Option<Slot>,
@@ -49,20 +46,15 @@ impl Reply {
 }
 
 impl Question {
-    pub(crate) fn new(
-        lock: &LockName,
-        deadline: Instant,
-        attempt: Option<Attempt>,
-        command: Command,
-    ) -> (Question, Reply) {
+    pub(crate) fn new(lock: &LockName, deadline: Instant, command: Command) -> (Question, Reply) {
         let (reply, lock) = (Slot::default(), lock.clone());
         let (is_blocked, is_sent, answer, call) = Default::default();
         let tell = Some(Arc::clone(&reply));
-        (Question { lock, deadline, attempt, is_blocked, is_sent, command, answer, tell, call }, Reply(reply))
+        (Question { lock, deadline, is_blocked, is_sent, command, answer, tell, call }, Reply(reply))
     }
 
-    /// Decides the question, at most `late` after the clock was read. Returns whether the answer is a promise. After a failed step the
-    /// question is decided again.
+    /// Decides the question, at most `late` after the time of the decision. Returns whether the answer is a promise. On another row, or
+    /// after a failed step, the question is decided again.
     pub(crate) fn decide(
         &mut self,
         entry: &mut LockEntry,
@@ -72,23 +64,6 @@ impl Question {
         self.is_sent = true;
         let answer = self.answer.insert(self.command.decide(entry, context, late));
         answer.as_ref().is_ok_and(Answer::is_promise)
-    }
-
-    /// Takes what a fast part may do for the question: it is sent now or never.
-    pub(crate) fn take_attempt(&mut self, is_sent: impl FnOnce(&LockName, What) -> bool) -> Option<Attempt> {
-        let attempt = self.attempt.take().filter(|attempt| is_sent(&self.lock, attempt.what));
-        self.is_sent |= attempt.is_some();
-        attempt
-    }
-
-    /// An attempt has decided the question, as this row says.
-    pub(crate) fn read(&mut self, what: What, row: &Row) -> Result<(), Failure> {
-        self.answer = Some(Ok(Answer::of_row(what, row)?));
-        Ok(())
-    }
-
-    pub(crate) fn is_decided(&self) -> bool {
-        self.answer.is_some()
     }
 
     /// Tells the caller the answer, or why there is none.
@@ -154,6 +129,11 @@ impl Call {
     fn is_answered(&self) {
         self.state.lock().left -= 1;
         self.changed.notify_one();
+    }
+
+    /// Whether all its questions are answered.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.lock().left == 0
     }
 
     /// From now on the lead can be passed on to this caller.

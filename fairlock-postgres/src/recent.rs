@@ -1,125 +1,136 @@
-//! What recent answers have told: the server's clock, which locks are busy, and which rows others have locked.
+//! What recent answers have told: the server's clock, rows, and which rows others have locked.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock_core::LockName;
 use fairlock_rules::Moment;
 use parking_lot::Mutex;
 
+use crate::net::Row;
+
 /// An older reading of the clock may have drifted by more than half a second.
 const OLDEST: Duration = Duration::from_secs(600);
-/// For how long a lock counts as busy.
-const BUSY: Duration = Duration::from_millis(100);
-/// For how long a lock counts as waited for: its release asks for a step at once. If there are waiters, that saves a trip, and
-/// the next owner has the lock after two trips; if not, it costs a trip. Longer than a third of a lease: renewals tell whether
-/// there are waiters.
-const WAITED: Duration = Duration::from_secs(15);
+/// Two clocks drift apart by less than one part in so many.
+const DRIFT: u32 = 1024;
 /// A row that was found locked twice within this time was locked in between, but for moments.
 const BLOCKED: Duration = Duration::from_secs(1);
 /// How many rows are known to be locked, at most.
 const MOST_BLOCKED: usize = 1024;
-/// How many locks are told apart. Two locks that are not may cost each other a round trip, and no more.
-const SLOTS: usize = 1024;
+/// How many bytes the rows have that were seen lately, at most; and as many those that were seen before.
+const MOST_BYTES: usize = 4 << 20;
 
+#[derive(Default)]
 pub(crate) struct Recent {
-    made: Instant,
-    /// The server's clock, and when it was read.
-    clock: Mutex<Option<(Moment, Instant)>>,
-    busy: Slots,
-    waited_for: Slots,
+    clock: Mutex<Option<Reading>>,
+    rows: Mutex<Rows>,
     /// Since when and until when the row of a lock was found locked, by the server's clock.
     blocked: Mutex<HashMap<LockName, (Moment, Moment)>>,
+    /// The server's clock stands still, as that of a test does.
+    #[cfg(test)]
+    pub(crate) stands: std::sync::atomic::AtomicBool,
+}
+
+/// The server's clock, as it was read between two moments.
+#[derive(Clone, Copy)]
+struct Reading {
+    now: Moment,
+    asked: Instant,
+    heard: Instant,
+}
+
+type Seen = (Arc<Row>, Instant);
+
+/// Rows as they were seen last, and when.
+#[derive(Default)]
+struct Rows {
+    lately: HashMap<LockName, Seen>,
+    before: HashMap<LockName, Seen>,
+    bytes: usize,
 }
 
 impl Recent {
-    pub(crate) fn new() -> Recent {
-        let (clock, blocked, busy, waited_for) = Default::default();
-        Recent { made: Instant::now(), clock, busy, waited_for, blocked }
+    /// Notes the server's time from an answer that has just come, unless an earlier answer tells it better, and agrees.
+    pub(crate) fn heard(&self, now: Moment, asked: Instant) {
+        let heard = Instant::now();
+        let trip = heard.saturating_duration_since(asked);
+        let is_known = self.clock(heard).is_some_and(|(known, late)| {
+            late < trip && known <= now.saturating_add(trip) && now <= known.saturating_add(late)
+        });
+        if !is_known {
+            *self.clock.lock() = Some(Reading { now, asked, heard });
+        }
     }
 
-    /// Notes the server's time from an answer that has just come: older than the real time by the answer's way.
-    pub(crate) fn heard(&self, now: Moment) {
-        *self.clock.lock() = Some((now, Instant::now()));
-    }
-
-    /// What the server's clock says at this moment; none if it was not heard for long.
-    pub(crate) fn server_time(&self, at: Instant) -> Option<Moment> {
-        let (then, heard) = (*self.clock.lock())?;
+    /// What the server's clock says at this moment, or has said before, never ahead of it; and by how much that is too early, at most.
+    /// None if the clock was not heard for long.
+    pub(crate) fn clock(&self, at: Instant) -> Option<(Moment, Duration)> {
+        let Reading { now, asked, heard } = (*self.clock.lock())?;
+        #[cfg(test)]
+        if self.stands.load(std::sync::atomic::Ordering::Relaxed) {
+            return Some((now, Duration::ZERO));
+        }
         let age = at.saturating_duration_since(heard);
-        (age <= OLDEST).then(|| then.saturating_add(age))
+        let since = Duration::from_micros(u64::try_from((age - age / DRIFT).as_micros()).unwrap_or(u64::MAX));
+        let late = heard.saturating_duration_since(asked) + age * 2 / DRIFT + Duration::from_micros(1);
+        (age <= OLDEST).then(|| (now.saturating_add(since), late))
     }
 
-    /// The lock was found with a queue, or held by another owner.
-    pub(crate) fn is_busy(&self, lock: &LockName) {
-        self.busy.set(lock, self.made.elapsed() + BUSY);
+    /// The row as it was seen last, and how long ago.
+    pub(crate) fn row(&self, lock: &LockName) -> Option<(Arc<Row>, Duration)> {
+        let rows = self.rows.lock();
+        let (row, seen) = rows.lately.get(lock).or_else(|| rows.before.get(lock))?;
+        Some((Arc::clone(row), seen.elapsed()))
     }
 
-    /// Whether the lock was found busy within the last 100 ms.
-    pub(crate) fn was_busy(&self, lock: &LockName) -> bool {
-        self.busy.is_set(lock, self.made.elapsed())
-    }
-
-    /// The lock was found with a queue.
-    pub(crate) fn is_waited_for(&self, lock: &LockName) {
-        self.waited_for.set(lock, self.made.elapsed() + WAITED);
-    }
-
-    /// Whether the lock was found with a queue within the last 15 s.
-    pub(crate) fn was_waited_for(&self, lock: &LockName) -> bool {
-        self.waited_for.is_set(lock, self.made.elapsed())
+    /// Notes the row as it was seen just now; none if there is no such row.
+    pub(crate) fn saw(&self, lock: &LockName, row: Option<&Arc<Row>>) {
+        let mut rows = self.rows.lock();
+        let Rows { lately, before, bytes } = &mut *rows;
+        before.remove(lock);
+        if let Some((former, _)) = lately.remove(lock) {
+            *bytes -= former.size();
+        }
+        let Some(row) = row else { return };
+        if *bytes + row.size() > MOST_BYTES {
+            *before = std::mem::take(lately);
+            *bytes = 0;
+        }
+        *bytes += row.size();
+        lately.insert(lock.clone(), (Arc::clone(row), Instant::now()));
     }
 
     /// Another transaction has had the row locked since this moment.
     pub(crate) fn is_blocked(&self, lock: &LockName, since: Instant) {
-        let (Some(since), Some(now)) = (self.server_time(since), self.server_time(Instant::now())) else {
-            return;
-        };
+        let now = Instant::now();
+        let Some((clock, _)) = self.clock(now) else { return };
+        let since = clock.saturating_sub(now.saturating_duration_since(since));
         let mut blocked = self.blocked.lock();
         if blocked.len() >= MOST_BLOCKED {
-            blocked.retain(|_, (_, until)| now <= until.saturating_add(BLOCKED));
+            blocked.retain(|_, (_, until)| clock <= until.saturating_add(BLOCKED));
         }
         if blocked.len() < MOST_BLOCKED {
-            let known = blocked.entry(lock.clone()).or_insert((since, now));
-            *known = (if since <= known.1.saturating_add(BLOCKED) { known.0 } else { since }, now);
+            let known = blocked.entry(lock.clone()).or_insert((since, clock));
+            *known = (if since <= known.1.saturating_add(BLOCKED) { known.0 } else { since }, clock);
         }
     }
 
-    /// Since when the row has been locked, but for moments, if a step that began to wait at `waits_since` has got the row now.
+    /// Since when the row has been locked, but for moments, if a decision whose step began to wait then can be made now.
     pub(crate) fn blocked_since(&self, lock: &LockName, waits_since: Moment) -> Moment {
-        let known = self.blocked.lock().remove(lock);
+        let known = self.blocked.lock().get(lock).copied();
         let known = known.filter(|(_, until)| waits_since <= until.saturating_add(BLOCKED));
         known.map_or(waits_since, |(since, _)| since.min(waits_since))
     }
 
+    /// The row was written.
+    pub(crate) fn is_written(&self, lock: &LockName) {
+        self.blocked.lock().remove(lock);
+    }
+
     #[cfg(feature = "servers")]
     #[cfg(test)]
-    pub(crate) fn forget_busy(&self) {
-        let slots = self.busy.0.iter().chain(&self.waited_for.0);
-        slots.for_each(|slot| slot.store(0, Ordering::Relaxed));
+    pub(crate) fn forget_rows(&self) {
+        *self.rows.lock() = Rows::default();
     }
-}
-
-/// Until when something counts as true of a lock, in microseconds since this was made.
-struct Slots(Box<[AtomicU64]>);
-
-impl Default for Slots {
-    fn default() -> Slots {
-        Slots((0..SLOTS).map(|_| AtomicU64::new(0)).collect())
-    }
-}
-
-impl Slots {
-    fn set(&self, lock: &LockName, until: Duration) {
-        self.0[lock.hash_code() as usize % SLOTS].store(micros(until), Ordering::Relaxed);
-    }
-
-    fn is_set(&self, lock: &LockName, now: Duration) -> bool {
-        micros(now) < self.0[lock.hash_code() as usize % SLOTS].load(Ordering::Relaxed)
-    }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

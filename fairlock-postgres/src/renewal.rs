@@ -1,8 +1,7 @@
-//! Heartbeats: holds that stand in columns by fast parts, the rest by steps of many locks.
+//! Heartbeats, by steps of many locks.
 //!
 //! A row that is locked by another transaction (a step of another client, or the program's own with `still_held`) is skipped: it
-//! does not delay the other renewals. For skipped rows and missing holds a step asks, which tells lost holds from unreadable
-//! ones. In the end the step waits for rows that were skipped by all parts, one by one.
+//! does not delay the other renewals. In the end steps wait for the rows that all parts have skipped, one by one.
 //!
 //! Each part has the time of a call, and so have all waits for rows together: how many there are depends on the client, and no time left is
 //! no outage.
@@ -21,7 +20,6 @@ use fairlock_rules::lock_of;
 use crate::ask::{answer, answer_what_is_free};
 use crate::combiner::MOST_LOCKS;
 use crate::command::Command;
-use crate::fast;
 use crate::net::Failure;
 use crate::question::Question;
 use crate::store::Store;
@@ -39,8 +37,8 @@ pub(crate) fn renew(store: &Store, items: &[Renew<'_>]) -> Vec<Result<Renewal, B
     for (at, item) in items.iter().enumerate() {
         by_lock.entry(&lock_of(item).name).or_default().push((at, *item));
     }
-    let (mut all, slow): (Vec<_>, Vec<_>) = by_lock.into_iter().partition(is_hold);
-    all.extend(slow);
+    let (mut all, others): (Vec<_>, Vec<_>) = by_lock.into_iter().partition(is_hold);
+    all.extend(others);
     let next = store.pace.begins_with();
     let first = all.iter().position(|(lock, _)| Some(*lock) == next.as_ref());
     all.rotate_left(first.unwrap_or_default());
@@ -48,9 +46,9 @@ pub(crate) fn renew(store: &Store, items: &[Renew<'_>]) -> Vec<Result<Renewal, B
     let (mut blocked, mut silence) = (Vec::new(), None);
     let mut left = &all[..];
     while let (Some(first), None) = (left.first(), &silence) {
-        let is_fast = is_hold(first);
-        let most = store.pace.most().min(if is_fast { usize::MAX } else { MOST_LOCKS });
-        let alike = left.iter().take(most).take_while(|one| is_hold(one) == is_fast).count();
+        let are_holds = is_hold(first);
+        let most = store.pace.most().min(if are_holds { usize::MAX } else { MOST_LOCKS });
+        let alike = left.iter().take(most).take_while(|one| is_hold(one) == are_holds).count();
         let (part, rest) = left.split_at(alike);
         let began = Instant::now();
         silence = renew_part(store, part, &mut answers, Some(&mut blocked));
@@ -78,11 +76,7 @@ fn renew_part<'a>(
 ) -> Option<BackendError> {
     let (deadline, waits) = (store.pool.deadline(), blocked.is_none());
     let question = |(lock, items): &Asked<'_>| {
-        let attempt = match items[..] {
-            [(_, Renew::Hold { hold, holds, lease })] if !waits => fast::renew(store, &hold, holds, lease),
-            _ => None,
-        };
-        Question::new(lock, deadline, attempt, Command::renew(items.iter().map(|(_, item)| item)))
+        Question::new(lock, deadline, Command::renew(items.iter().map(|(_, item)| item)))
     };
     let (questions, replies): (Vec<_>, Vec<_>) = part.iter().map(question).unzip();
     if waits {

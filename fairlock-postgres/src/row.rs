@@ -1,20 +1,17 @@
 //! A lock as a row of the table: its only hold in columns, all else as bytes.
 //!
-//! `state` is empty while the hold in the columns is all that is known of the lock: then a fast part may grant and release.
+//! `state` is empty while the hold in the columns is all that is known of the lock.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use fairlock_core::backend::RequestId;
-use fairlock_core::{FencingToken, LockName, OwnerId};
+use fairlock_core::{FencingToken, OwnerId};
 use fairlock_rules::{GrantedHold, LockEntry, Moment};
 
 use crate::net::{BYTEA, Encoding, Failure, INT8, Row, Statement, Value};
 use crate::presence::key_of;
-use crate::sql::{CHANGED, WRITE};
-
-/// No lease that SQL adds to a time is longer, in microseconds: a thousand years.
-pub(crate) const LONGEST: i64 = 31_536_000_000_000_000;
+use crate::sql::CHANGED;
 
 /// The column with the keys of the clients at the head of the queue that were present when they asked, in the order of the queue.
 /// Other waiters never count as gone: a client may poll, or not listen yet.
@@ -31,7 +28,7 @@ pub(crate) const AFTER: usize = 12;
 pub(crate) const NEVER: i64 = -1;
 
 /// The columns to write.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Default)]
 pub(crate) struct LockRow {
     last: i64,
     dead_at: i64,
@@ -40,7 +37,7 @@ pub(crate) struct LockRow {
     state: Vec<u8>,
 }
 
-/// What was loaded: the columns that the statements in `sql/step` and `sql/look` begin with.
+/// What was loaded: the columns that `sql/swap.sql` and the statements in `sql/look` begin with.
 #[derive(Default)]
 pub(crate) struct Loaded {
     pub(crate) entry: LockEntry,
@@ -89,11 +86,6 @@ impl LockRow {
         LockRow { last: last.cast_signed(), dead_at, hold, heads, state }
     }
 
-    /// Whether more is known of the lock than a hold.
-    pub(crate) fn has_state(&self) -> bool {
-        !self.state.is_empty()
-    }
-
     /// Whether the row would be written as it was loaded.
     pub(crate) fn is_as_loaded(&self, row: &Row) -> Result<bool, Failure> {
         Ok(self.last == row.number(0)?
@@ -102,12 +94,26 @@ impl LockRow {
             && self.state == row.bytes(STATE)?)
     }
 
-    pub(crate) fn write(&self, name: &LockName) -> Statement {
+    /// Whether a lock without a row would have this row.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.hold.is_none() && self.state.is_empty()
+    }
+
+    /// By how much the end of the hold may be taken back, at most so much, without an earlier end than in this row.
+    pub(crate) fn late_end(&self, row: Option<&Row>, late: Duration) -> Result<i64, Failure> {
+        let former = row.map_or(Ok(None), hold_of)?;
+        let Some(hold) = &self.hold else { return Ok(0) };
+        let former =
+            former.filter(|former| former.token == hold.token).map_or(Duration::ZERO, |former| former.ends);
+        Ok(micros(late.min(hold.ends.saturating_sub(former))))
+    }
+
+    /// The columns, as the swap has them.
+    pub(crate) fn values(&self) -> [Value; 11] {
         let hold = self.hold.as_ref();
         let number = |number: fn(&GrantedHold) -> i64| hold.map(number).into();
         let text = |text: fn(&GrantedHold) -> &str| hold.map(text).into();
-        let values = [
-            name.as_str().as_bytes().into(),
+        [
             self.last.into(),
             self.dead_at.into(),
             text(|hold| hold.owner.as_str()),
@@ -119,9 +125,18 @@ impl LockRow {
             text(|hold| &hold.label),
             Value::array(INT8, self.heads.iter().copied()),
             self.state.as_slice().into(),
-        ];
-        Statement::new(&WRITE, values)
+        ]
     }
+}
+
+/// The server's clock when the row was read.
+pub(crate) fn clock_of(row: &Row) -> Result<Moment, Failure> {
+    Ok(moment(row.number(NOW)?))
+}
+
+/// Until when nothing is granted, as the row was read.
+pub(crate) fn grace_of(row: &Row) -> Result<i64, Failure> {
+    row.number(GRACE_ENDS)
 }
 
 /// Reads the rows of these locks that have another revision than this.
@@ -131,7 +146,7 @@ pub(crate) fn changed<'a>(rows: impl IntoIterator<Item = (&'a [u8], i64)>) -> St
 }
 
 /// The hold in the columns, if there is one.
-fn hold_of(row: &Row) -> Result<Option<GrantedHold>, Failure> {
+pub(crate) fn hold_of(row: &Row) -> Result<Option<GrantedHold>, Failure> {
     if row.maybe_bytes(1).is_none() {
         return Ok(None);
     }

@@ -10,12 +10,9 @@ macro_rules! texts {
 }
 
 texts! {
-    ACQUIRE "fast/acquire"
-    RELEASE "fast/release"
-    RENEW "fast/renew"
-    LOAD "step/load"
-    INSERT "step/insert"
-    WRITE "step/write"
+    SWAP "swap"
+    LOCK "lock"
+    INSERT "insert"
     CHANGED "look/changed"
     LIST "look/list"
     SWEEP "sweep"
@@ -25,12 +22,10 @@ texts! {
     SERVER "session/server"
 }
 
-/// [`LOAD`] without a wait: it passes over locked rows.
-pub(crate) static LOAD_FREE: LazyLock<String> =
-    LazyLock::new(|| LOAD.replace("for update", "for update skip locked"));
-
 /// Sends a message to those who listen on a channel.
 pub(crate) const NOTIFY: &str = "select pg_notify($1, $2)";
+/// The same, if a swap before it in the session was done.
+pub(crate) const NOTIFY_IF: &str = "select pg_notify($1, $2) where current_setting($3, true) = $4";
 
 fn without_comments(text: &str) -> String {
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.starts_with("--")).collect();

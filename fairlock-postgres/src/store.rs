@@ -15,7 +15,7 @@ pub(crate) struct Store {
     pub(crate) clients: Clients,
     /// What recent answers have told.
     pub(crate) recent: Recent,
-    /// The questions that wait for a flight or a step.
+    /// The questions that wait for a step.
     pub(crate) combiner: Combiner,
     pub(crate) sweeper: Mutex<Sweeper>,
     pub(crate) pace: Pace,
@@ -26,6 +26,6 @@ impl Store {
     pub(crate) fn new(pool: Pool, connections: usize, clients: Clients) -> Store {
         let combiner = Combiner::new(connections, pool.timeouts.response / 2);
         let (sweeper, pace) = (Mutex::new(Sweeper::new()), Pace::new());
-        Store { pool, clients, recent: Recent::new(), combiner, sweeper, pace }
+        Store { pool, clients, recent: Recent::default(), combiner, sweeper, pace }
     }
 }

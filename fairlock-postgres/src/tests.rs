@@ -19,12 +19,13 @@ use crate::ask::ask_one;
 use crate::command::Command;
 use crate::net::address::Address;
 use crate::net::{Connection, Failure, Statement, TlsConfig, open};
+use crate::question::Question;
 use crate::row::moment;
 use crate::sql::{LIMITS, SWEEP};
-use crate::sweep;
 use crate::test_server::{SERVER, new_database};
 pub(crate) use crate::test_values::*;
 use crate::{PostgresBackend, PostgresBuilder};
+use crate::{step, sweep};
 
 pub(crate) fn session(url: &str) -> Connection {
     open(&Address::parse(url, &TlsConfig::default()).unwrap(), soon()).unwrap()
@@ -306,7 +307,7 @@ fn locks_in_use_are_listed_page_by_page() {
 fn a_state_that_this_version_can_not_read_is_left_alone() {
     let ((backend, mut con), lock, ann) = (stage(), lock("x"), OwnerId::new("ann:1"));
     take(&backend, &lock, &ann);
-    con.script(r"update fairlock.lock set state = '\x02'", soon()).unwrap();
+    con.script(r"update fairlock.lock set rev = rev + 1, state = '\x02'", soon()).unwrap();
     let error = only(backend.acquire(&[ask(&lock, &ann, 2)])).unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Unsupported);
     assert!(error.message().contains("layout 2"), "{error}");
@@ -321,7 +322,8 @@ fn a_damaged_row_fails_alone() {
     for lock in [&whole, &damaged] {
         take(&backend, lock, &bob);
     }
-    con.script("update fairlock.lock set heads = '{null}' where name = 'damaged'", soon()).unwrap();
+    con.script("update fairlock.lock set rev = rev + 1, heads = '{null}' where name = 'damaged'", soon())
+        .unwrap();
     let answers = backend.acquire(&[ask(&whole, &ann, 2), ask(&damaged, &ann, 2)]);
     assert!(matches!(answers[..], [Ok(Acquired::Queued { .. }), Err(_)]), "{answers:?}");
 }
@@ -369,8 +371,14 @@ fn a_row_swept_before_its_load_is_made_again_a_few_times() {
                   return null; end $$; \
                   create trigger sweep after insert on fairlock.lock for each row execute function sweep()";
     con.script(sweeps, soon()).unwrap();
-    take(&backend, &lock("twice"), &ann);
-    let error = only(backend.acquire(&[ask(&lock("always"), &ann, 1)])).unwrap_err();
+    let waits = |name: &str| {
+        let lock = lock(name);
+        let (question, reply) = Question::new(&lock.name, soon(), Command::acquire(&ask(&lock, &ann, 1)));
+        assert!(step::make(&backend.0, vec![question], Some(1), false).is_empty());
+        reply.get::<Acquired>()
+    };
+    waits("twice").unwrap().unwrap();
+    let error = BackendError::from(waits("always").unwrap_err());
     assert!(error.message().contains("vanishes again and again"), "{error}");
 }
 

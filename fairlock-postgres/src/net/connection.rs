@@ -107,12 +107,12 @@ impl Connection {
         messages: &[Statement],
         soon: Duration,
         deadline: Instant,
-    ) -> Result<(), Failure> {
+    ) -> Result<Rows, Failure> {
         self.send_parts(&[statements, messages], deadline)?;
         let done = self.answer(); // from here on a close does not take the messages back
         // Without the statements the messages are no more than an error.
         self.is_busy_at(if done.is_ok() { deadline.min(Instant::now() + soon) } else { deadline });
-        done.map(drop)
+        done
     }
 
     /// Sends messages, and waits for no answer. What the server says to them does not matter.
@@ -222,7 +222,7 @@ impl Connection {
     }
 
     /// Whether the server is still at work on a request.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.unready > 0 && !self.is_over
     }
 

@@ -50,8 +50,6 @@ pub(crate) const BEGIN: &str = "begin isolation level read committed";
 /// Makes the commit of this transaction wait for the disk.
 const SYNC: &str =
     "select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') = 'off'";
-/// What [`LIMITS`] has of warnings alone, for a pooler's session in one transaction.
-pub(crate) const WARN: &str = "select set_config('client_min_messages', 'warning', true)";
 
 pub(crate) struct Pool {
     pub(crate) address: Address,
@@ -288,7 +286,7 @@ impl Pool {
         IDLE.max(self.timeouts.response / 2)
     }
 
-    /// How long after its call has begun a transaction can still take effect: see `step` and `fast`.
+    /// How long after its call has begun a transaction can still take effect: see `step`.
     pub(crate) fn attempt_ttl(&self) -> Duration {
         self.timeouts.response + self.idle()
     }

@@ -20,6 +20,11 @@ impl Row {
         Ok(Row(ranges.into_iter().map(value).collect::<Result<_, _>>()?))
     }
 
+    /// How many bytes it takes in memory, about.
+    pub(crate) fn size(&self) -> usize {
+        self.0.iter().map(|value| size_of_val(value) + value.as_ref().map_or(0, Vec::len)).sum()
+    }
+
     pub(crate) fn maybe_bytes(&self, at: usize) -> Option<&[u8]> {
         self.0.get(at).and_then(Option::as_deref)
     }

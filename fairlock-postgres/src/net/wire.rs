@@ -31,8 +31,6 @@ pub(crate) struct Wire {
     pub(super) endpoint: Endpoint,
     pub(crate) address: Address,
     /// How many round trips there were.
-    #[cfg(feature = "servers")]
-    #[cfg(test)]
     pub(crate) trips: u64,
 }
 
@@ -46,8 +44,6 @@ impl Wire {
             is_over: false,
             endpoint: endpoint.clone(),
             address: address.clone(),
-            #[cfg(feature = "servers")]
-            #[cfg(test)]
             trips: 0,
         }
     }
@@ -64,11 +60,7 @@ impl Wire {
     }
 
     pub(super) fn send(&mut self, bytes: &[u8], deadline: Instant) -> Result<(), Failure> {
-        #[cfg(feature = "servers")]
-        #[cfg(test)]
-        {
-            self.trips += 1;
-        }
+        self.trips += 1;
         self.left = LONGEST;
         self.stream.send(bytes, deadline).inspect_err(|_| self.is_over = true)?; // what has arrived of it has no end
         Ok(())

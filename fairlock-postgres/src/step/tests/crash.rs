@@ -31,7 +31,7 @@ fn after_a_crash_nothing_is_granted_until_holds_are_over() {
             _ => None,
         }
     };
-    // The first may have to wait for the end of the grace after initdb. Rows are there for the fast part, and on the disk.
+    // The first may have to wait for the end of the grace after initdb. Rows are there, and on the disk.
     for lock in &locks {
         let token = eventually(|| try_take(lock, &ann));
         only(backend.release(&[hold(lock, &ann, token)])).unwrap();

@@ -1,18 +1,16 @@
 //! Who leads, and for which questions: without a server. In the tables each word is a question about the lock of its name: `A` is asked by
-//! the call that looks for work, `a` by another call; `a!` has an attempt, `a#` is blocked, `a~` has little time left.
+//! the call that looks for work, `a` by another call; `a#` is blocked, `a~` has little time left.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock_core::OwnerId;
-use fairlock_core::backend::{BackendError, ForceReleased, RequestId};
+use fairlock_core::backend::{BackendError, ForceReleased};
 use fairlock_tests::eventually;
-use parking_lot::Mutex;
 
-use super::{Combiner, MOST_LOCKS, Part};
-use crate::attempt::{Attempt, What};
+use super::{Combiner, MOST_LOCKS};
 use crate::command::Command;
 use crate::question::{Call, Question, Reply};
 use crate::test_values::{SECOND, lock};
@@ -20,12 +18,9 @@ use crate::test_values::{SECOND, lock};
 const ENOUGH: Duration = Duration::from_secs(60);
 
 fn asked(word: &str, call: &Arc<Call>) -> (Question, Reply) {
-    let lock = lock(&word.trim_end_matches(['!', '#', '~']).to_lowercase());
+    let lock = lock(&word.trim_end_matches(['#', '~']).to_lowercase());
     let deadline = Instant::now() + if word.ends_with('~') { ENOUGH / 2 } else { ENOUGH * 2 };
-    let attempt = Attempt::new(What::Release, &lock, &OwnerId::new("a:1"), RequestId::new(1), []);
-    let command = Command::ForceRelease(lock.clone());
-    let attempt = word.contains('!').then_some(attempt);
-    let (mut question, reply) = Question::new(&lock.name, deadline, attempt, command);
+    let (mut question, reply) = Question::new(&lock.name, deadline, Command::ForceRelease(lock.clone()));
     (question.call, question.is_blocked) = (Some(Arc::clone(call)), word.contains('#'));
     (question, reply)
 }
@@ -34,8 +29,7 @@ fn words<'q>(questions: impl IntoIterator<Item = &'q Question>, own: &Arc<Call>)
     let word = |question: &Question| {
         let name = question.lock.as_str();
         let name = if question.is_of(own) { name.to_uppercase() } else { name.to_owned() };
-        let attempt = if question.attempt.is_some() { "!" } else { "" };
-        name + attempt + if question.is_blocked { "#" } else { "" }
+        name + if question.is_blocked { "#" } else { "" }
     };
     questions.into_iter().map(word).collect::<Vec<_>>().join(" ")
 }
@@ -50,60 +44,62 @@ fn combiner(leading: usize, waiting_for_rows: usize) -> Combiner {
 }
 
 #[test]
-fn a_leader_takes_what_its_part_can_answer() {
+fn a_leader_takes_what_its_step_can_answer() {
     let others: Vec<_> = (0..MOST_LOCKS).map(|n| format!("b{n}")).collect();
     let many = format!("A {}", others.join(" "));
     let most = many.strip_suffix(&format!(" {}", others[MOST_LOCKS - 1])).unwrap();
-    for (waiting, waiting_for_rows, time, taken, part) in [
-        ("A! b! a! c b c#", 0, 2.0, "A! b! a!", Some(Part::Fast)),
-        ("A! b!~ c~", 0, 2.0, "A!", Some(Part::Fast)),
-        ("A! b! B!", 0, 0.0, "A! B!", Some(Part::Fast)), // a late call, and one that is not
-        ("A! b!~ c! d!~", 0, 0.4, "A! b! d!", Some(Part::Fast)), // others that are late
-        ("A b~ c d!~", 0, 0.4, "A b", Some(Part::Step { waits: None })),
-        ("A! b!~", 0, 0.7, "A!", Some(Part::Fast)), // which would end sooner
-        ("A b! c! c b c!", 0, 2.0, "A c b c!", Some(Part::Step { waits: None })),
-        ("A c# b!", 3, 2.0, "A", Some(Part::Step { waits: None })),
-        ("A a! b! A#", 0, 2.0, "A a! A#", Some(Part::Step { waits: Some(1) })),
-        ("A b# c!", 2, 2.0, "A", Some(Part::Step { waits: Some(1) })),
-        ("A# b a b# a# B#", 0, 2.0, "A# a a#", Some(Part::Step { waits: Some(2) })),
-        ("A# B c", 3, 2.0, "B c", Some(Part::Step { waits: None })),
-        (&many, 0, 2.0, most, Some(Part::Step { waits: None })),
-        ("a b! C#", 3, 2.0, "", None), // which may not wait for its row
+    for (waiting, waiting_for_rows, time, taken, waits) in [
+        ("A b a c b c#", 0, 2.0, "A b a c b", Some(None)),
+        ("A b~ c~", 0, 2.0, "A", Some(None)),
+        ("A b B", 0, 0.0, "A B", Some(None)), // a late call, and one that is not
+        ("A b~ c d~", 0, 0.4, "A b d", Some(None)), // others that are late
+        ("A b~", 0, 0.7, "A", Some(None)),    // which would end sooner
+        ("A c# b", 3, 2.0, "A b", Some(None)),
+        ("A# b a b# a# B#", 0, 2.0, "A# a a#", Some(Some(2))),
+        ("A# B c", 3, 2.0, "B c", Some(None)),
+        ("F A f", 0, 2.0, "A", Some(None)),   // another step is about it
+        ("S f s", 0, 2.0, "S s", Some(None)), // the other step is silent
+        (&many, 0, 2.0, most, Some(None)),
+        ("a b C#", 3, 2.0, "", None), // which may not wait for its row
     ] {
         let (combiner, deadline) = (combiner(3, waiting_for_rows), Instant::now() + ENOUGH.mul_f64(time));
         let [own, other] = [(); 2].map(|()| Call::new(MOST_LOCKS, deadline));
         let mut state = combiner.state.lock();
+        state.in_steps =
+            HashMap::from([(lock("f").name, deadline + ENOUGH), (lock("s").name, Instant::now())]);
         let call = |word: &str| if word.starts_with(char::is_uppercase) { &own } else { &other };
         state.waiting = waiting.split(' ').map(|word| asked(word, call(word)).0).collect();
         let work = combiner.work(&mut state, &own);
         let (questions, lead) =
             work.map_or_else(Default::default, |(questions, lead)| (questions, Some(lead)));
-        let done = (words(&questions, &own), lead.as_ref().map(|lead| lead.part));
+        let done = (words(&questions, &own), lead.as_ref().map(|lead| lead.waits));
         let counts = (state.leading, state.waiting_for_rows);
         drop(state);
         drop(lead);
-        assert_eq!(done, (taken.to_owned(), part), "{waiting}");
-        let waits = usize::from(matches!(part, Some(Part::Step { waits: Some(_) })));
-        assert_eq!(counts, (3 + usize::from(part.is_some()), waiting_for_rows + waits), "{waiting}");
+        assert_eq!(done, (taken.to_owned(), waits), "{waiting}");
+        let for_row = usize::from(waits.is_some_and(|waits| waits.is_some()));
+        assert_eq!(counts, (3 + usize::from(waits.is_some()), waiting_for_rows + for_row), "{waiting}");
         let state = combiner.state.lock();
         assert_eq!((state.leading, state.waiting_for_rows), (3, waiting_for_rows), "{waiting}");
+        assert!(state.in_steps.contains_key(&lock("f").name) && state.in_steps.len() <= 2, "{waiting}");
     }
 }
 
 #[test]
-fn free_leads_go_to_a_step_and_to_a_flight() {
+fn free_leads_go_to_a_step_that_waits_and_to_another() {
     for (leading, waiting_for_rows, waiting, led) in [
-        (0, 0, "a! b! c d", "a! c"),
-        (3, 0, "a! b", "b"),
-        (4, 0, "a! b", ""),
-        (0, 0, "a! b!", "a!"),
-        (0, 2, "a# b", "a#"),
+        (0, 0, "a b c# d#", "a c#"),
+        (3, 0, "a# b", "b"),
+        (4, 0, "a# b", ""),
+        (0, 0, "f a b", "a"),
+        (0, 2, "a# b", "a# b"),
         (0, 3, "a# b", "b"),
     ] {
         let (combiner, now) = (combiner(leading, waiting_for_rows), Instant::now());
         let calls: Vec<_> = waiting.split(' ').map(|word| (word, Call::new(1, now))).collect();
         calls.iter().for_each(|(_, call)| call.begin_to_wait());
         let mut state = combiner.state.lock();
+        state.in_steps.insert(lock("f").name, now + ENOUGH);
         state.waiting = calls.iter().map(|(word, call)| asked(word, call).0).collect();
         combiner.pass_on(&mut state);
         let leads = |(word, call): &(_, Arc<Call>)| call.leads_by(now).then_some(*word);
@@ -112,45 +108,27 @@ fn free_leads_go_to_a_step_and_to_a_flight() {
     }
 }
 
-/// Blocked questions come first, and later ones about the same lock make no attempt.
+/// Blocked questions come first, and later ones about the same lock go with them.
 #[test]
 fn what_is_left_of_a_step_is_answered_first() {
     let (combiner, call) = (combiner(4, 0), Call::new(9, Instant::now()));
     let questions = |words: &str| words.split(' ').map(|word| asked(word, &call).0).collect::<Vec<_>>();
-    combiner.state.lock().waiting = questions("A# B! C! D F!").into();
-    combiner.put_back(questions("B E!"), true);
-    combiner.put_back(questions("D! C"), false);
-    assert_eq!(words(&combiner.state.lock().waiting, &call), "A# B# E# D C B C D F!");
+    combiner.state.lock().waiting = questions("A# B C D").into();
+    combiner.put_back(questions("B# E#"));
+    combiner.put_back(questions("D"));
+    assert_eq!(words(&combiner.state.lock().waiting, &call), "A# B# E# B# D C D");
 }
 
-/// The call joins a step that ends before its question does, and gives up what nobody takes.
+/// The call gives up what nobody takes.
 #[test]
-fn a_call_joins_a_step_or_waits_for_its_time() {
+fn a_call_waits_for_its_time() {
     let (combiner, other) = (combiner(4, 0), Call::new(3, Instant::now()));
-    let ((joins, _), (late, reply), (waits, _)) =
-        (asked("a", &other), asked("a~", &other), asked("b", &other));
-    let mut opened = combiner.open([&joins.lock].into_iter(), joins.deadline);
-    assert!(opened.iter().eq([&joins.lock]));
-    assert!(combiner.open([&joins.lock].into_iter(), joins.deadline).is_empty(), "another step loads it");
+    let ((late, reply), (waits, _)) = (asked("a~", &other), asked("b", &other));
     combiner.state.lock().waiting.push_back(waits);
-    combiner.operation(vec![joins, late], Instant::now() + SECOND / 50, |_, _| panic!("all lead"));
+    combiner.operation(vec![late], Instant::now() + SECOND / 50, |_, _| panic!("all lead"));
     let error = BackendError::from(reply.get::<ForceReleased>().unwrap_err());
     assert!(error.message().contains("connections are in use"), "{error}");
     assert_eq!(words(&combiner.state.lock().waiting, &other), "B");
-    assert_eq!(words(&combiner.close(&mut opened), &other), "a");
-}
-
-/// Such an attempt would overtake the earlier question.
-#[test]
-fn no_attempt_is_made_behind_a_question_that_needs_a_step() {
-    let (combiner, other) = (combiner(0, 0), Call::new(2, Instant::now() + ENOUGH * 2));
-    combiner.state.lock().waiting = ["a", "b!"].map(|word| asked(word, &other).0).into();
-    let (parts, questions) = (Mutex::new(Vec::new()), ["a!", "b!", "c!"].map(|word| asked(word, &other).0));
-    combiner.operation(questions.into(), Instant::now() + ENOUGH * 2, |questions, _| {
-        parts.lock().push(words(&questions, &other));
-        Vec::new()
-    });
-    assert_eq!(*parts.lock(), ["A a", "B! b! c!"]);
 }
 
 #[test]
@@ -187,16 +165,4 @@ fn a_lead_goes_to_a_call_that_waits_for_answers() {
     drop(asked("a", &call));
     assert!(!call.offer() && !call.leads_by(now + SECOND * 20), "it has its answers");
     assert!(now.elapsed() < SECOND * 20);
-}
-
-/// An attempt that the flight leaves out is sent no more.
-#[test]
-fn a_failed_question_knows_whether_it_was_sent() {
-    for is_sent in [true, false] {
-        let (mut question, reply) = asked("a!", &Call::new(1, Instant::now()));
-        assert_eq!(question.take_attempt(|_, _| is_sent).is_some(), is_sent);
-        assert!(question.take_attempt(|_, _| true).is_none());
-        drop(question);
-        assert_eq!(BackendError::from(reply.get::<ForceReleased>().unwrap_err()).is_unsent(), !is_sent);
-    }
 }
