@@ -134,3 +134,47 @@ impl Recent {
         *self.rows.lock() = Rows::default();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_values::{SECOND, lock};
+
+    const NOW: Moment = Duration::from_secs(1_700_000_000);
+
+    #[test]
+    fn rows_take_no_more_memory_than_they_may() {
+        let (recent, large) = (Recent::default(), Arc::new(Row::of(vec![Some(vec![0; MOST_BYTES / 4])])));
+        let locks: Vec<_> = (0..40).map(|n| lock(&n.to_string()).name).collect();
+        let known = || locks.iter().filter(|lock| recent.row(lock).is_some()).count();
+        for (at, lock) in locks.iter().enumerate() {
+            recent.saw(lock, Some(&large));
+            recent.saw(lock, Some(&large)); // takes its own place
+            assert!(recent.row(lock).is_some() && (at.min(3)..8).contains(&known()), "{}", known());
+        }
+        locks.iter().for_each(|lock| recent.saw(lock, None));
+        assert_eq!((known(), recent.rows.lock().bytes), (0, 0));
+    }
+
+    /// The server's clock is never behind what it is taken for, nor ahead by more than is said.
+    #[test]
+    fn the_best_reading_of_the_clock_counts_until_another_contradicts() {
+        let (recent, now) = (Recent::default(), Instant::now());
+        assert!(recent.clock(now).is_none());
+        recent.heard(NOW, now - SECOND / 100);
+        let late = || recent.clock(Instant::now()).unwrap().1;
+        assert!(late() >= SECOND / 100);
+        recent.heard(NOW, Instant::now());
+        assert!(late() < SECOND / 100, "a better one");
+        recent.heard(NOW, Instant::now() - SECOND / 10);
+        assert!(late() < SECOND / 100, "a worse one that agrees");
+        for away in [NOW + SECOND * 60, NOW] {
+            recent.heard(away, Instant::now() - SECOND / 10);
+            let (then, late) = recent.clock(Instant::now()).unwrap();
+            assert!(away <= then && then <= away + SECOND && late >= SECOND / 10, "{then:?} {late:?}");
+        }
+        let (then, late) = recent.clock(now + OLDEST / 2).unwrap();
+        assert!(then < NOW + OLDEST / 2 && then + late > NOW + OLDEST / 2, "the clocks may drift");
+        assert!(recent.clock(now + OLDEST * 2).is_none());
+    }
+}

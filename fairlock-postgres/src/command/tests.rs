@@ -1,6 +1,6 @@
-//! Commands that have joined a step after its reading of the clock.
+//! Commands whose decision has an earlier time than they.
 
-use fairlock_core::backend::Acquired;
+use fairlock_core::backend::{Acquired, Withdrawn};
 use fairlock_rules::{Presence, StoreContext};
 
 use super::*;
@@ -36,4 +36,7 @@ fn what_comes_late_lasts_for_its_whole_time() {
     assert_eq!(left, Some(LEASE * 2 + LATE));
     let (_, left, _) = lasts(Command::Keep((&hold).into(), RequestId::new(3), LEASE * 3));
     assert_eq!(left, Some(LEASE * 3 + LATE));
+    // The rest of a hold counts from the decision, which was earlier than the request.
+    let (answer, ..) = lasts(Command::Withdraw((&ask(&lock, &ann, 3).place).into()));
+    assert!(matches!(answer, Answer::Withdrawn(Withdrawn::WasGranted { lease, .. }) if lease == LEASE * 3));
 }

@@ -20,6 +20,11 @@ impl Row {
         Ok(Row(ranges.into_iter().map(value).collect::<Result<_, _>>()?))
     }
 
+    #[cfg(test)]
+    pub(crate) fn of(values: Vec<Option<Vec<u8>>>) -> Row {
+        Row(values)
+    }
+
     /// How many bytes it takes in memory, about.
     pub(crate) fn size(&self) -> usize {
         self.0.iter().map(|value| size_of_val(value) + value.as_ref().map_or(0, Vec::len)).sum()

@@ -27,6 +27,7 @@ use crate::tests::{
 };
 
 mod crash;
+mod traps;
 
 const OWNERS: [&str; 3] = ["a:1", "b:1", "c:1"];
 const LEASES: [Duration; 2] = [Duration::from_secs(100), Duration::from_secs(1000)];
