@@ -1,5 +1,5 @@
-//! Who makes a step, and for which questions. A caller that may lead makes a step for its own questions and for the waiting ones, and
-//! passes the lead on. A combiner needs no thread, and costs a lone caller nothing.
+//! Who makes a step, and for which questions. A caller that may lead makes a step for its own questions and for the waiting ones, and then
+//! calls others. A combiner needs no thread, and costs a lone caller nothing.
 //!
 //! | a question | moves to | by |
 //! | --- | --- | --- |
@@ -13,9 +13,9 @@
 //!
 //! Interleavings that are closed here:
 //!
-//! - **A lead is passed on to a caller that leaves**: both happen under the caller's mutex, and a caller that has left refuses.
 //! - **A leader ends while a caller begins to wait**: the caller looks whether it may lead, and begins to wait, under the mutex under
-//!   which leaders end. So no caller waits beside a free lead.
+//!   which leaders end and call others. So no caller waits beside a free lead.
+//! - **The caller that was called leaves, or sleeps on**: before it leaves it calls others, and a free lead is free for all.
 //! - **Two steps about one lock** would miss each other's row: the second waits for the first, and takes all that came meanwhile. If the
 //!   connection of the first is silent for a quarter of the response time, another step is made: the two can only miss each other.
 //! - **The thread of a step stands still**: its followers wait no longer than their calls last. A step ends by the first deadline
@@ -66,7 +66,7 @@ impl CombinerState {
     }
 }
 
-/// The right to make a step about these locks. The drop passes it on.
+/// The right to make a step about these locks. Its drop calls others.
 struct Lead<'q> {
     combiner: &'q Combiner,
     locks: HashSet<LockName>,
@@ -100,22 +100,21 @@ impl Combiner {
             if let Some((questions, lead)) = self.work(&mut state, &call) {
                 drop(state);
                 self.put_back(make(questions, lead.waits));
-                drop(lead); // which passes it on
+                drop(lead); // which calls others
                 state = self.state.lock();
                 continue;
             }
-            self.pass_on(&mut state); // others may have taken what it was to lead for
+            self.call_others(&state); // others may have taken what it was called for
             call.begin_to_wait();
             drop(state);
-            let leads = call.leads_by(deadline.min(Instant::now() + self.silent()));
+            let is_over = call.is_answered_by(deadline.min(Instant::now() + self.silent()));
             state = self.state.lock();
-            state.leading -= usize::from(leads); // or it takes the lead now
-            if call.is_over() || Instant::now() >= deadline {
+            if is_over || Instant::now() >= deadline {
                 break;
             }
         }
-        self.pass_on(&mut state);
         self.give_up(&mut state, &call);
+        self.call_others(&state);
     }
 
     /// What this caller can do for its own questions, and for others by the way.
@@ -168,17 +167,15 @@ impl Combiner {
         state.waiting_for_rows < (self.leaders - 1).max(1)
     }
 
-    /// Passes free leads on to callers that wait: one for a step that waits for no row, and one for a step that does.
-    fn pass_on(&self, state: &mut CombinerState) {
+    /// Calls callers that wait to free leads: one to a step that waits for no row, and one to a step that does. Nothing is kept for them:
+    /// a caller that is awake may be first, and a caller that was called in vain calls others.
+    fn call_others(&self, state: &CombinerState) {
         for waits in [false, true] {
             let may_lead = state.leading < self.leaders && (!waits || self.may_wait(state));
             let can_be_led =
                 |question: &&Question| question.is_blocked == waits && !state.is_in_step(&question.lock);
-            let led = state.waiting.iter().filter(can_be_led);
-            let mut calls = led.filter_map(|question| question.call.as_ref());
-            if may_lead && calls.any(|call| call.offer()) {
-                state.leading += 1; // until it takes it
-            }
+            let led = state.waiting.iter().filter(|question| may_lead && can_be_led(question));
+            led.filter_map(|question| question.call.as_ref()).any(|call| call.calls());
         }
     }
 
@@ -221,7 +218,7 @@ impl Drop for Lead<'_> {
         state
             .in_steps
             .retain(|lock, silent_from| *silent_from != self.silent_from || !self.locks.contains(lock));
-        self.combiner.pass_on(&mut state);
+        self.combiner.call_others(&state);
     }
 }
 

@@ -50,9 +50,6 @@ mod test_values;
 #[cfg(feature = "servers")]
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "servers")]
-#[cfg(test)]
-mod wake_up_tests;
 mod wake_ups;
 mod window;
 

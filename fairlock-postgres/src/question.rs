@@ -98,7 +98,7 @@ pub(crate) fn tell(questions: impl IntoIterator<Item = Question>, done: &Result<
     questions.into_iter().for_each(|question| question.tell(done.clone()));
 }
 
-/// A caller that waits for the answers to its questions, or for its turn to lead a step.
+/// A caller that waits for the answers to its questions, or for work.
 pub(crate) struct Call {
     state: Mutex<CallState>,
     changed: Condvar,
@@ -113,11 +113,11 @@ struct CallState {
 
 #[derive(PartialEq)]
 enum Stage {
-    /// The caller leads a step, or has not begun to wait, or has left.
+    /// The caller makes a step, or has not begun to wait, or has left.
     Busy,
     Waits,
-    /// A leader has passed the lead on to this caller.
-    Leads,
+    /// The caller has to look for work.
+    Called,
 }
 
 impl Call {
@@ -131,35 +131,30 @@ impl Call {
         self.changed.notify_one();
     }
 
-    /// Whether all its questions are answered.
-    pub(crate) fn is_over(&self) -> bool {
-        self.state.lock().left == 0
-    }
-
-    /// From now on the lead can be passed on to this caller.
+    /// From now on the caller can be called to work.
     pub(crate) fn begin_to_wait(&self) {
         self.state.lock().stage = Stage::Waits;
     }
 
-    /// Passes the lead on to this caller, if it waits.
-    pub(crate) fn offer(&self) -> bool {
+    /// Has the caller look for work, if it waits.
+    pub(crate) fn calls(&self) -> bool {
         let mut state = self.state.lock();
-        let takes_it = state.stage == Stage::Waits && state.left > 0;
-        if takes_it {
-            state.stage = Stage::Leads;
+        let comes = state.stage == Stage::Waits && state.left > 0;
+        if comes {
+            state.stage = Stage::Called;
             self.changed.notify_one();
         }
-        takes_it
+        comes
     }
 
-    /// Waits until this caller gets the lead, all its questions are answered, or the time is over. Returns whether it leads. One mutex
-    /// guards all three: a lead that was passed on is found here, and never lost to a caller that leaves.
-    pub(crate) fn leads_by(&self, until: Instant) -> bool {
+    /// Waits until the caller is called, all its questions are answered, or the time is over. Returns whether all are answered.
+    pub(crate) fn is_answered_by(&self, until: Instant) -> bool {
         let mut state = self.state.lock();
-        while state.stage != Stage::Leads
+        while state.stage == Stage::Waits
             && state.left > 0
             && !self.changed.wait_until(&mut state, until).timed_out()
         {}
-        std::mem::replace(&mut state.stage, Stage::Busy) == Stage::Leads
+        state.stage = Stage::Busy;
+        state.left == 0
     }
 }

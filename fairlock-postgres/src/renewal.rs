@@ -18,7 +18,6 @@ use fairlock_core::backend::{BackendError, Renew, Renewal};
 use fairlock_rules::lock_of;
 
 use crate::ask::{answer, answer_what_is_free};
-use crate::combiner::MOST_LOCKS;
 use crate::command::Command;
 use crate::net::Failure;
 use crate::question::Question;
@@ -27,29 +26,22 @@ use crate::store::Store;
 /// The items to renew of one lock, each with its number.
 type Asked<'a> = (&'a LockName, Vec<(usize, Renew<'a>)>);
 
-fn is_hold((_, items): &Asked<'_>) -> bool {
-    matches!(items[..], [(_, Renew::Hold { hold, .. })] if !hold.lock.kind.is_shared())
-}
-
 /// The answers to the items, in their order. After a part without any answer of the server, no other part is asked.
 pub(crate) fn renew(store: &Store, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
     let mut by_lock = BTreeMap::<_, Vec<_>>::new();
     for (at, item) in items.iter().enumerate() {
         by_lock.entry(&lock_of(item).name).or_default().push((at, *item));
     }
-    let (mut all, others): (Vec<_>, Vec<_>) = by_lock.into_iter().partition(is_hold);
-    all.extend(others);
+    let mut all: Vec<_> = by_lock.into_iter().collect();
+    all.sort_by_key(|(_, items)| matches!(items[..], [(_, Renew::Place { .. }), ..])); // holds first
     let next = store.pace.begins_with();
     let first = all.iter().position(|(lock, _)| Some(*lock) == next.as_ref());
     all.rotate_left(first.unwrap_or_default());
     let mut answers: Vec<_> = items.iter().map(|_| None).collect();
     let (mut blocked, mut silence) = (Vec::new(), None);
     let mut left = &all[..];
-    while let (Some(first), None) = (left.first(), &silence) {
-        let are_holds = is_hold(first);
-        let most = store.pace.most().min(if are_holds { usize::MAX } else { MOST_LOCKS });
-        let alike = left.iter().take(most).take_while(|one| is_hold(one) == are_holds).count();
-        let (part, rest) = left.split_at(alike);
+    while silence.is_none() && !left.is_empty() {
+        let (part, rest) = left.split_at(store.pace.most().min(left.len()));
         let began = Instant::now();
         silence = renew_part(store, part, &mut answers, Some(&mut blocked));
         if silence.is_some() {

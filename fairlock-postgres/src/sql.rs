@@ -12,7 +12,6 @@ macro_rules! texts {
 texts! {
     SWAP "swap"
     LOCK "lock"
-    INSERT "insert"
     CHANGED "look/changed"
     LIST "look/list"
     SWEEP "sweep"

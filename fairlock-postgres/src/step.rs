@@ -56,8 +56,7 @@
 //!   when steps of this process were kept from the row: this time makes nobody absent. A new process does not know of such a time, but
 //!   the row tells: somebody has had the row locked since it was written. If that was longer ago than heartbeats wait for a row,
 //!   none of this time counts.
-//! - **The sweeper deletes the row between the insert and the lock**: both are tried again. The row's numbers follow the clock, and the
-//!   row was a day old.
+//! - **The row of a new name is made meanwhile**, or deleted: there is nothing to lock, so the swap may miss, and all is tried again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,16 +70,14 @@ use crate::net::{Connection, Failure, Row, Statement};
 use crate::presence::channel_of;
 use crate::question::{Question, tell};
 use crate::row::{STATE, clock_of, hold_of, moment};
-use crate::sql::{INSERT, LOCK, NOTIFY, NOTIFY_IF};
+use crate::sql::{LOCK, NOTIFY, NOTIFY_IF};
 use crate::store::Store;
 use crate::swap::{Clock, Outcome, Swap};
 
 /// A row that was seen longer ago, and has no holder in this process, is likely another one by now.
 const LATELY: Duration = Duration::from_millis(100);
-/// How many swaps a step makes of one lock. In a crowd each miss means that another process got on.
+/// How many swaps a step makes of one lock at most. In a crowd each miss means that another process got on.
 const ROUNDS: usize = 3;
-/// How often a row may vanish between insert and lock.
-const TRIES: usize = 3;
 const SET_WAIT: &str = "select set_config('lock_timeout', $1, true)";
 
 /// Makes a step. `waits`: the step waits for its only row, and the call's time is divided among so many; otherwise it waits for none.
@@ -208,42 +205,37 @@ impl Step<'_> {
         None
     }
 
-    /// Decides under the lock of the only row.
+    /// Decides under the lock of the only row, or on the lock that has none.
     fn wait(&mut self, con: &mut Connection, rows: u32) -> Result<(), Failure> {
         let (store, deadline, began) = (self.store, self.deadline, Instant::now());
         let Some(lock) = self.asked.keys().next().cloned() else { return Ok(()) };
         let wait = store.pool.wait().min(deadline.saturating_duration_since(began) / rows.saturating_mul(2));
         let shorter = (wait < store.pool.wait()).then(|| wait.as_millis().max(1).to_string());
-        let mut flight = store.pool.begin(con);
-        flight.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [wait.into()])));
-        let name = || [lock.as_str().as_bytes().into()];
-        for _ in 0..=TRIES {
-            flight.push(Statement::new(&LOCK, name()));
+        for _ in 0..ROUNDS {
+            let mut flight = store.pool.begin(con);
+            flight.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [wait.into()])));
+            flight.push(Statement::new(&LOCK, [lock.as_str().as_bytes().into()]));
             flight.push(Swap::read().statement(&lock, con.grace_ends));
-            let answers = con.flight(&flight, deadline).inspect_err(|failure| {
+            let note = |failure: &Failure| {
                 if failure.is_of_blocked_row() {
                     store.recent.is_blocked(&lock, began);
                 }
-            });
-            let mut answers = answers?.into_iter().rev().map(|rows| rows.into_iter().next());
-            let (Some(Some(row)), Some(Some(locked))) = (answers.next(), answers.next()) else {
-                return Err(Failure::senseless());
             };
-            if row.maybe_bytes(STATE).is_none() {
-                flight = vec![Statement::new(&INSERT, name())];
-                continue;
-            }
+            let mut answers = con.flight(&flight, deadline).inspect_err(note)?.into_iter().rev();
+            let mut row =
+                || answers.next().and_then(|rows| rows.into_iter().next()).ok_or_else(Failure::senseless);
+            let (row, locked) = (row()?, row()?);
             let waited = (moment(locked.number(1)?), locked.flag(0)?);
-            let Some(swap) = self.decide_on(&lock, &row, Some(waited)) else { return Ok(()) };
-            for (lock, swap, row) in self.send(con, BTreeMap::from([(lock.clone(), swap)]), true)? {
-                match swap.outcome(&row)? {
-                    Outcome::Done => self.is_done(&lock, swap),
-                    _ => return Err(Failure::broken("no answer in time")),
+            let Some(swap) = self.decide_on(&lock, &row, Some(waited)) else { return Ok(()) }; // the pool rolls back
+            let swaps = BTreeMap::from([(lock.clone(), swap)]);
+            for (lock, swap, row) in self.send(con, swaps, true).inspect_err(note)? {
+                if swap.outcome(&row)? == Outcome::Done {
+                    self.is_done(&lock, swap);
+                    return Ok(());
                 }
             }
-            return Ok(());
         }
-        Err(Failure::broken("the lock's row vanishes again and again"))
+        Err(Failure::broken("the lock's row changes again and again"))
     }
 
     /// Sends these swaps, and their messages to other processes in the same trip, if these need not wait for the answer. Returns the swaps

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use fairlock_core::backend::{Acquired, Backend, BackendError, BackendErrorKind, LockId, Renew, only};
+use fairlock_core::backend::{Acquired, Backend, BackendErrorKind, LockId, Renew, only};
 use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 use fairlock_rules::Moment;
 use fairlock_tests::{PostgresServer, eventually};
@@ -19,13 +19,12 @@ use crate::ask::ask_one;
 use crate::command::Command;
 use crate::net::address::Address;
 use crate::net::{Connection, Failure, Statement, TlsConfig, open};
-use crate::question::Question;
 use crate::row::moment;
 use crate::sql::{LIMITS, SWEEP};
+use crate::sweep;
 use crate::test_server::{SERVER, new_database};
 pub(crate) use crate::test_values::*;
 use crate::{PostgresBackend, PostgresBuilder};
-use crate::{step, sweep};
 
 pub(crate) fn session(url: &str) -> Connection {
     open(&Address::parse(url, &TlsConfig::default()).unwrap(), soon()).unwrap()
@@ -360,26 +359,6 @@ fn the_clock_of_a_step_is_read_after_its_wait_for_the_row() {
     });
     assert!(matches!(granted, Ok(Acquired::Granted { .. })), "{granted:?}");
     assert!(number(&mut con, "select h_since from fairlock.lock") >= waited_at);
-}
-
-/// A row that is swept before it is loaded is made again, and not for ever.
-#[test]
-fn a_row_swept_before_its_load_is_made_again_a_few_times() {
-    let ((backend, mut con), ann) = (stage(), OwnerId::new("ann:1"));
-    let sweeps = "create sequence rows; create function sweep() returns trigger language plpgsql as $$ begin \
-                  if nextval('rows') < 3 or new.name = 'always' then delete from fairlock.lock where name = new.name; end if; \
-                  return null; end $$; \
-                  create trigger sweep after insert on fairlock.lock for each row execute function sweep()";
-    con.script(sweeps, soon()).unwrap();
-    let waits = |name: &str| {
-        let lock = lock(name);
-        let (question, reply) = Question::new(&lock.name, soon(), Command::acquire(&ask(&lock, &ann, 1)));
-        assert!(step::make(&backend.0, vec![question], Some(1), false).is_empty());
-        reply.get::<Acquired>()
-    };
-    waits("twice").unwrap().unwrap();
-    let error = BackendError::from(waits("always").unwrap_err());
-    assert!(error.message().contains("vanishes again and again"), "{error}");
 }
 
 /// A session that hears nothing of its client for seconds is ended by TCP.

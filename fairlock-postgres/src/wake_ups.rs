@@ -116,3 +116,7 @@ fn waits(place: &Place<'_>, answer: &Acquired) -> bool {
         Acquired::Busy { .. } => place.wait != Wait::No,
     }
 }
+
+#[cfg(feature = "servers")]
+#[cfg(test)]
+mod tests;

@@ -86,10 +86,10 @@ fn a_leader_takes_what_its_step_can_answer() {
 }
 
 #[test]
-fn free_leads_go_to_a_step_that_waits_and_to_another() {
+fn callers_are_called_to_a_step_that_waits_and_to_another() {
     for (leading, waiting_for_rows, waiting, led) in [
         (0, 0, "a b c# d#", "a c#"),
-        (3, 0, "a# b", "b"),
+        (3, 0, "a# b", "a# b"),
         (4, 0, "a# b", ""),
         (0, 0, "f a b", "a"),
         (0, 2, "a# b", "a# b"),
@@ -101,10 +101,10 @@ fn free_leads_go_to_a_step_that_waits_and_to_another() {
         let mut state = combiner.state.lock();
         state.in_steps.insert(lock("f").name, now + ENOUGH);
         state.waiting = calls.iter().map(|(word, call)| asked(word, call).0).collect();
-        combiner.pass_on(&mut state);
-        let leads = |(word, call): &(_, Arc<Call>)| call.leads_by(now).then_some(*word);
-        let leads: Vec<_> = calls.iter().filter_map(leads).collect();
-        assert_eq!((leads.join(" "), state.leading), (led.to_owned(), leading + leads.len()), "{waiting}");
+        combiner.call_others(&state);
+        let called = |(word, call): &(_, Arc<Call>)| (!call.calls()).then_some(*word);
+        let called: Vec<_> = calls.iter().filter_map(called).collect();
+        assert_eq!((called.join(" "), state.leading), (led.to_owned(), leading), "{waiting}");
     }
 }
 
@@ -132,7 +132,7 @@ fn a_call_waits_for_its_time() {
 }
 
 #[test]
-fn a_caller_that_waits_gets_the_lead_of_another() {
+fn a_caller_that_waits_leads_when_another_has_led() {
     let (combiner, deadline, made) = (combiner(3, 0), Instant::now() + SECOND * 20, AtomicUsize::new(0));
     let busy = Call::new(1, deadline);
     let mut state = combiner.state.lock();
@@ -154,15 +154,16 @@ fn a_caller_that_waits_gets_the_lead_of_another() {
 }
 
 #[test]
-fn a_lead_goes_to_a_call_that_waits_for_answers() {
+fn a_call_that_waits_for_answers_is_called_once() {
     let (now, call) = (Instant::now(), Call::new(1, Instant::now()));
-    assert!(!call.offer(), "it does not wait yet");
+    assert!(!call.calls(), "it does not wait yet");
     call.begin_to_wait();
-    assert!(call.offer() && !call.offer() && call.leads_by(now) && !call.offer(), "it leads");
+    assert!(call.calls() && !call.calls());
+    assert!(!call.is_answered_by(now + SECOND * 20) && !call.calls(), "it has come");
     call.begin_to_wait();
-    assert!(!call.leads_by(now) && !call.offer(), "it has left");
+    assert!(!call.is_answered_by(now) && !call.calls(), "it has left");
     call.begin_to_wait();
     drop(asked("a", &call));
-    assert!(!call.offer() && !call.leads_by(now + SECOND * 20), "it has its answers");
+    assert!(!call.calls() && call.is_answered_by(now + SECOND * 20), "it has its answers");
     assert!(now.elapsed() < SECOND * 20);
 }

@@ -323,7 +323,8 @@ fn no_attempt_waits_for_a_row_and_takes_the_lock_for_nobody() {
 
 #[test]
 fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
-    let ((backend, mut con), [ann, bob]) = (stage(), ["a:1", "b:1"].map(OwnerId::new));
+    let (url, [ann, bob, carl]) = (new_database(), ["a:1", "b:1", "c:1"].map(OwnerId::new));
+    let (backend, mut con) = (patient(&url).connections(1).connect().unwrap(), session(&url));
     let (one, other) = (lock("one"), lock("other"));
     let of = |call: &dyn Fn()| {
         let before = trips(&backend);
@@ -358,6 +359,19 @@ fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
     assert_eq!(withdrawing(&ann, 9), 2, "under the row lock");
     backend.0.recent.forget_rows();
     assert_eq!(queueing(&ann, 1), 2, "it was taken for free");
+    let busy = || {
+        let mut ask = ask(&other, &carl, 1);
+        ask.place.wait = Wait::No;
+        of(&|| assert!(matches!(only(backend.acquire(&[ask])), Ok(Acquired::Busy { .. }))))
+    };
+    assert_eq!([busy(), busy()], [1, 1], "it only reads");
+    let theirs = patient(&url).connections(1).connect().unwrap();
+    taking(&one);
+    only(theirs.acquire(&[ask(&one, &bob, 1)])).unwrap();
+    assert_eq!(releasing(&one), 2, "another process has written the row");
+    let next = "select count(*) from fairlock.lock where name = 'one' and h_owner = 'b:1'";
+    assert_eq!(number(&mut con, next), 1);
+    backend.0.recent.forget_rows();
     con.script("begin; select from fairlock.lock where name = 'one' for share", soon()).unwrap();
     let refused = of(&|| {
         assert!(only(backend.acquire(&[ask(&one, &ann, 2)])).unwrap_err().message().contains("55P03"))

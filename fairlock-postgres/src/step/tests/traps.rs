@@ -22,6 +22,7 @@ use crate::tests::{
 #[test]
 fn a_decision_is_never_ahead_of_the_clock() {
     let ((backend, mut con), [x, y], ann) = (stage(), ["x", "y"].map(lock), OwnerId::new("a:1"));
+    only(backend.release(&[hold(&y, &ann, take(&backend, &y, &ann))])).unwrap();
     take(&backend, &x, &ann); // which tells the clock
     let earlier = "create or replace function fairlock.micros() returns bigint language sql volatile \
                    as $$ select (date_part('epoch', clock_timestamp() - interval '1 min') * 1000000)::bigint $$";
@@ -37,6 +38,7 @@ fn a_decision_is_never_ahead_of_the_clock() {
 #[test]
 fn a_late_decision_lasts_as_long_as_was_asked() {
     let ((backend, mut con), [x, y], ann) = (stage(), ["x", "y"].map(lock), OwnerId::new("a:1"));
+    only(backend.release(&[hold(&y, &ann, take(&backend, &y, &ann))])).unwrap();
     take(&backend, &x, &ann);
     let store = &backend.0;
     let (mut question, _reply) = Question::new(&y.name, soon(), Command::acquire(&ask(&y, &ann, 1)));
