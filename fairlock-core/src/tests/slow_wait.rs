@@ -46,7 +46,7 @@ fn a_look_at_a_slow_wait_examines_no_waiter() {
     store.plan().acquire.push_back(queued(3));
     let _request = client.fair_lock("x").unwrap().request().unwrap();
     clock.advance(ms(150));
-    assert_eq!(store.plan().inspected, [0..0]);
+    assert_eq!(store.plan().inspected.iter().collect::<Vec<_>>(), [&(0..0)]);
 }
 
 /// Another process would be looked for in vain.
