@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use fairlock_core::backend::{Acquired, Backend, BackendErrorKind, LockId, Renew, only};
+use fairlock_core::backend::{Acquired, Backend, BackendError, BackendErrorKind, LockId, Renew, only};
 use fairlock_core::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 use fairlock_rules::Moment;
 use fairlock_tests::{PostgresServer, eventually};
