@@ -169,28 +169,33 @@ fn the_pictures_in_rustdoc_are_those_in_the_guide() {
     assert!(included == links, "they differ: python3 docs/pictures/draw.py");
 }
 
-/// The last cell of a row: `all: a test, a test; HandOff: a test`.
+/// `| P1 | all: a test, a test; HandOff: a test |` in `tests/README.md`. The guide's row names the same disciplines; `all` stands for each.
 #[test]
-fn every_promise_names_a_test_for_each_discipline_that_makes_it() {
-    let page = fs::read_to_string(root().join("docs/promises.md")).unwrap();
-    let mut promises = Vec::new();
-    for row in page.lines().filter(|line| line.starts_with("| P")) {
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let [_, number, _, shown, _] = cells[..] else { continue };
-        let Some(number) = number.strip_prefix('P').and_then(|number| number.parse::<usize>().ok()) else {
-            continue; // the rows of PostgreSQL have a name
+fn every_promise_has_a_test_for_each_discipline_that_makes_it() {
+    let rows_of = |page: &str| {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        let row = |line: &str| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let number = cells.get(1)?.strip_prefix('P')?.parse::<usize>().ok()?; // PostgreSQL's rows have names
+            Some((number, cells.iter().rev().nth(1)?.to_string()))
         };
+        text.lines().filter_map(row).collect::<Vec<_>>()
+    };
+    let (promises, tests) = (rows_of("docs/promises.md"), rows_of("tests/README.md"));
+    assert!(promises.iter().map(|(number, _)| *number).eq(1..=13), "{promises:?}");
+    assert_eq!(promises.len(), tests.len());
+    for ((number, makes_it), (_, shown)) in promises.iter().zip(&tests) {
+        let mut shown_for = Vec::new();
         for part in shown.split("; ") {
             let (disciplines, tests) = part.split_once(": ").unwrap_or((part, ""));
-            for name in disciplines.split(", ") {
-                let is_one = ["all", "HandOff", "memory", "file", "Redisson", "plain"].contains(&name);
-                assert!(is_one, "P{number}: `{name}` is no discipline");
-            }
             assert!(tests.starts_with('`'), "P{number}: no test is named for {disciplines}");
+            shown_for.extend(disciplines.split(", "));
         }
-        promises.push(number);
+        for name in makes_it.split(", ") {
+            let is_one = ["all", "HandOff", "memory", "file", "Redisson", "plain"].contains(&name);
+            assert!(is_one && shown_for.contains(&name), "P{number}: no test for `{name}`");
+        }
     }
-    assert_eq!(promises, (1..=13).collect::<Vec<_>>());
 }
 
 /// A long word in small letters is the name of a test, or, beside an ellipsis, a part of it.
