@@ -6,8 +6,8 @@ pub use std::sync::Arc;
 pub use std::time::Duration;
 
 pub use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState,
-    Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldKept, LockId, LockState, Place,
+    Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 pub use fairlock_core::{ClientId, Clock, LockKind};
 
@@ -30,14 +30,13 @@ pub type Answer<A> = Result<A, BackendError>;
 ///         self.inner.release(holds)
 ///     }
 ///
-///     fairlock_conformance::forward_to_inner! { acquire set_hold_count keep renew withdraw kick force_release inspect subscribe }
+///     fairlock_conformance::forward_to_inner! { acquire keep renew withdraw kick force_release inspect subscribe }
 /// }
 /// ```
 #[macro_export]
 macro_rules! forward_to_inner {
     ($($method:ident)*) => { $($crate::forward_to_inner!(@$method);)* };
     (@acquire) => { $crate::forward_to_inner!(= acquire(asks: &[Acquire<'_>]) -> Vec<Answer<Acquired>>); };
-    (@set_hold_count) => { $crate::forward_to_inner!(= set_hold_count(hold: &Hold<'_>, holds: u32) -> Answer<HoldCountSet>); };
     (@release) => { $crate::forward_to_inner!(= release(holds: &[Hold<'_>]) -> Vec<Answer<Released>>); };
     (@keep) => { $crate::forward_to_inner!(= keep(hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Answer<HoldKept>); };
     (@renew) => { $crate::forward_to_inner!(= renew(client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>>); };

@@ -138,7 +138,7 @@ pub(crate) fn unlock(shared: &Arc<Shared>, claim: &Arc<Claim>, release: FirstAtt
             }
             Err(Error::Lost(lost))
         }
-        Unlocked::StillHeld { .. } | Unlocked::NotHeld | Unlocked::Expired => Err(claim.not_held()),
+        Unlocked::StillHeld | Unlocked::NotHeld | Unlocked::Expired => Err(claim.not_held()),
     };
     claim.end_hold(end_of(&unlocked, "released"));
     unlocked

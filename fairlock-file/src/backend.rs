@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState,
-    Place, Released, Renew, Renewal, RequestId, Subscription, Wait, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldKept, LockId, LockState, Place,
+    Released, Renew, Renewal, RequestId, Subscription, Wait, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
 use fairlock_rules::{LockEntry, OperationContext, StoreContext, lock_of, renew_by_lock};
@@ -144,11 +144,6 @@ impl Backend for FileBackend {
             answer
         };
         asks.iter().map(acquire).collect()
-    }
-
-    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        let set = self.step(&hold.lock.name, |entry, context| entry.set_hold_count(context, hold, holds));
-        self.or_if_removed(HoldCountSet::Lost, set)
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {

@@ -6,9 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
-    LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
-    one_by_one,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept, LockId,
+    LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn, one_by_one,
 };
 use fairlock_core::{ClientId, Clock, LockKind, LockName, OwnerId};
 use fairlock_rules::{LockEntry, OperationContext, lock_of};
@@ -184,13 +183,6 @@ impl Backend for MemoryBackend {
             let caller = Caller::Owner(owner);
             self.0
                 .call(&lock.name, Operation::Acquire, caller, |entry, context| entry.acquire(context, ask))?
-        })
-    }
-
-    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        let caller = Caller::Owner(hold.owner);
-        self.0.call(&hold.lock.name, Operation::SetHoldCount, caller, |entry, context| {
-            entry.set_hold_count(context, hold, holds)
         })
     }
 

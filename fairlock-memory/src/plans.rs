@@ -8,8 +8,6 @@ use std::time::Duration;
 pub enum Operation {
     /// [`acquire`](fairlock_core::backend::Backend::acquire).
     Acquire,
-    /// [`set_hold_count`](fairlock_core::backend::Backend::set_hold_count).
-    SetHoldCount,
     /// [`release`](fairlock_core::backend::Backend::release).
     Release,
     /// [`keep`](fairlock_core::backend::Backend::keep).

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock_core::backend::{Acquired, ForceReleased, HoldCountSet, HoldKept, Released, Renewal, Withdrawn};
+use fairlock_core::backend::{Acquired, ForceReleased, HoldKept, Released, Renewal, Withdrawn};
 
 use crate::net::Failure;
 
@@ -35,7 +35,6 @@ macro_rules! answers {
 
 answers! {
     Acquired(Acquired)
-    HoldCountSet(HoldCountSet)
     Released(Released)
     HoldKept(HoldKept)
     Renewed(Vec<Renewal>)

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState,
-    Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldKept, LockId, LockState, Place,
+    Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, LockKind};
 use fairlock_rules::{Presence, StoreContext};
@@ -44,10 +44,6 @@ impl Backend for PostgresBackend {
             |at: &usize| Question::new(&asks[*at].place.lock.name, deadline, Command::acquire(&asks[*at]));
         let places: Vec<_> = asks.iter().map(|ask| ask.place).collect();
         ask_and_hear(store, &places, deadline, |these| ask(store, these.iter().map(question), deadline))
-    }
-
-    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        ask_one(&self.0, &hold.lock.name, Command::SetHoldCount(hold.into(), holds))
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {

@@ -15,7 +15,6 @@ pub(crate) enum Command {
         lease: Duration,
         label: String,
     },
-    SetHoldCount(Named, u32),
     Release(Named),
     Keep(Named, RequestId, Duration),
     /// The items, with the count of a hold or none for a place, and the lease.
@@ -79,7 +78,6 @@ impl Command {
                 ask.label = label;
                 entry.acquire(context, &ask)?.into()
             }
-            Command::SetHoldCount(hold, holds) => entry.set_hold_count(context, &hold.hold(), *holds).into(),
             Command::Release(hold) => entry.release(context, &hold.hold()).into(),
             Command::Keep(hold, keeper, lease) => {
                 entry.keep(context, &hold.hold(), *keeper, lease.saturating_add(late)).into()

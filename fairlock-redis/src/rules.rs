@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState, Place,
-    Released, RequestId, Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldKept, LockId, LockState, Place, Released,
+    RequestId, Withdrawn,
 };
 use redis::Value;
 
@@ -24,8 +24,6 @@ pub(crate) trait Rules: Send + Sync {
 
     /// The answer to this call, whose first reply is `reply`. Some answers need more than one script.
     fn acquired(&self, ask: &Acquire<'_>, call: &Call<'_>, reply: Value) -> Result<Acquired, BackendError>;
-
-    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError>;
 
     /// The script that gives a hold up.
     fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError>;

@@ -23,7 +23,7 @@ enum What {
     Renew,
     Release,
     Keep,
-    Count,
+
     Withdraw,
     Kick,
     TakeHold,
@@ -38,7 +38,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let what =
         [Ask(Wait::Forever), Ask(Wait::Forever), Ask(Wait::No), AskForAll, Renew, Renew, Release, Release]
             .into_iter()
-            .chain([Keep, Count, Withdraw, Kick, TakeHold, Force, OtherKind, LoseHolds, LoseQueue]);
+            .chain([Keep, Withdraw, Kick, TakeHold, Force, OtherKind, LoseHolds, LoseQueue]);
     let after = prop_oneof![6 => 0..50_u64, 3 => 50..3_000_u64, 1 => 3_000..100_000_u64];
     let step = (proptest::sample::select(what.collect::<Vec<_>>()), 0..90_u64, after);
     proptest::collection::vec(step, 1..200)
@@ -99,7 +99,6 @@ impl World {
             }
             What::Release => format!("{:?}", entry.release(context, &hold)),
             What::Keep => format!("{:?}", entry.keep(context, &hold, RequestId::new(number + 1_000), lease)),
-            What::Count => format!("{:?}", entry.set_hold_count(context, &hold, 3)),
             What::Withdraw => format!("{:?}", entry.withdraw(context, &place)),
             What::Kick => format!("{:?}", entry.kick(context, &place)),
             What::TakeHold => format!("{:?}", entry.take_hold(context, &hold)),

@@ -154,15 +154,6 @@ pub enum Acquired {
     },
 }
 
-/// The answer of [`set_hold_count`](super::Backend::set_hold_count).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HoldCountSet {
-    /// The store has the count, or the next renewal tells it.
-    Set,
-    /// The hold is over, or another owner's.
-    Lost,
-}
-
 /// The answer of [`release`](super::Backend::release).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {

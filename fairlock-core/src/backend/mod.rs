@@ -29,8 +29,8 @@ pub use hand_over::hand_over;
 pub use label::label_with_traceparent;
 pub use login::{Login, Logins};
 pub use messages::{
-    Acquire, Acquired, ForceReleased, Hold, HoldCountSet, HoldKept, Holder, LockId, LockState, Place,
-    Released, Renew, Renewal, Wait, Waiter, Withdrawn,
+    Acquire, Acquired, ForceReleased, Hold, HoldKept, Holder, LockId, LockState, Place, Released, Renew,
+    Renewal, Wait, Waiter, Withdrawn,
 };
 pub use text::Text;
 pub(crate) use text::write_text;
@@ -95,9 +95,8 @@ pub const MOST_INSPECTED: u64 = 500;
 /// let [Ok(Acquired::Granted { token, .. }), Ok(Acquired::Queued { rank: 0, .. })] = answers[..] else { panic!() };
 /// assert!(matches!(only(store.acquire(&[ask(&ann, 1)]))?, Acquired::Granted { token: same, .. } if same == token));
 ///
-/// // A re-entry, and a heartbeat.
+/// // A heartbeat after a re-entry.
 /// let hold = Hold::new(&lock, &ann, RequestId::new(1), token);
-/// assert_eq!(store.set_hold_count(&hold, 2)?, HoldCountSet::Set);
 /// let heartbeat = [Renew::Hold { hold, holds: 2, lease }];
 /// assert!(matches!(store.renew(client, &heartbeat)[..], [Ok(Renewal::Renewed)]));
 /// let state = store.inspect(&lock, 0..100)?;
@@ -142,12 +141,6 @@ pub trait Backend: Send + Sync + 'static {
     ///   than `latest`; `latest` is 0 only where [`Wake::Granted`] is never sent.
     /// - [`Busy`](Acquired::Busy): nothing was left behind.
     fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>>;
-
-    /// Sets the hold count. Called at each re-entry and each inner unlock, with the count as it is then.
-    ///
-    /// - [`Set`](HoldCountSet::Set): the store knows the count, or will hear it with the next renewal.
-    /// - [`Lost`](HoldCountSet::Lost): the hold is over.
-    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError>;
 
     /// Gives each hold up, whatever its count, and hands its lock on.
     ///

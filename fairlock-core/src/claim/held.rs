@@ -44,7 +44,7 @@ pub(crate) enum Punctuality {
 #[derive(Clone, Debug)]
 pub(crate) enum Unlocked {
     /// The claim is still held, so often.
-    StillHeld { token: FencingToken, count: u32 },
+    StillHeld,
     /// That was the last hold: the claim is `Leaving`, and the server has to be told, after an ask that is under way.
     Last { token: FencingToken, held_for: Duration, is_asking: bool },
     /// The hold has expired, and has to be marked as lost first.
@@ -292,7 +292,7 @@ impl Claim {
         }
         match lost {
             Some(cause) => Unlocked::Lost { lost: self.lost(token, cause), last: count == 0 },
-            None if count > 0 => Unlocked::StillHeld { token, count },
+            None if count > 0 => Unlocked::StillHeld,
             None => Unlocked::Last { token, held_for, is_asking: state.contact.ask.is_under_way() },
         }
     }

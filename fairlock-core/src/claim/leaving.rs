@@ -148,6 +148,7 @@ impl Claim {
     }
 
     /// Whether its last hold was unlocked.
+    #[cfg(any(test, feature = "tracing"))]
     pub(crate) fn is_unlocked(&self) -> bool {
         matches!(self.lock_state().phase, Phase::Leaving(_) | Phase::Over(_))
     }

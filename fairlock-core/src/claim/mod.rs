@@ -148,7 +148,7 @@ pub(crate) enum Joined {
     /// The caller waits for it too.
     Waiting,
     /// The caller holds it once more, so often now.
-    Held { token: FencingToken, count: u32 },
+    Held { token: FencingToken },
     /// The hold count is at its maximum.
     TooOften,
     /// The claim is for a lock of another kind.
@@ -213,7 +213,7 @@ impl Claim {
                 refused().unwrap_or_else(|| match held.count.checked_add(1) {
                     Some(count) => {
                         held.count = count;
-                        Joined::Held { token: held.token, count }
+                        Joined::Held { token: held.token }
                     }
                     None => Joined::TooOften,
                 })

@@ -23,7 +23,7 @@ pub(crate) struct Patience {
 #[derive(Debug)]
 pub(crate) enum CallerStep {
     /// The hold is the caller's.
-    Take { token: FencingToken, count: u32 },
+    Take { token: FencingToken },
     /// Ask the server: no other thread is asking.
     Ask,
     /// Sleep until the signal is raised, or until this time.
@@ -95,7 +95,7 @@ impl Claim {
         let ask = state.contact.ask;
         match &state.phase {
             Phase::Held(held) if held.is_certain(now) => {
-                return CallerStep::Take { token: held.token, count: held.count };
+                return CallerStep::Take { token: held.token };
             }
             Phase::Held(_) | Phase::Lost(..) => return CallerStep::TooLate,
             Phase::Leaving(Leaving { end: End { failure, .. }, .. }) | Phase::Over(End { failure, .. }) => {

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use super::Parts;
 use super::counted::{count, end_of, without};
 use super::leave::{WaitOutcome, give_up};
-use super::release::tell_hold_count;
-use crate::backend::{BackendError, HoldCountSet, LockId, Wait};
+use crate::backend::{BackendError, LockId, Wait};
 use crate::claim::{CallerStep, Claim, Failure, Joined, Patience, Terms};
-use crate::error::{Busy, Error, LostCause, Result};
+use crate::error::{Busy, Error, Result};
 use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
 use crate::stats::Outcome;
 use crate::time::MOMENT;
@@ -130,11 +129,7 @@ impl Parts<'_> {
             // The signal is read before the claim: a raise in between ends the sleep at once.
             let seen = claim.signal.generation();
             match claim.caller_step(patience, now) {
-                CallerStep::Take { token, count } => {
-                    // The second hold and later ones are re-entries.
-                    let taken = count <= 1 || self.reenter(claim, token, count);
-                    break Ok(if taken { WaitOutcome::Granted(token) } else { WaitOutcome::Again });
-                }
+                CallerStep::Take { token } => break Ok(WaitOutcome::Granted(token)),
                 CallerStep::TooLate => {
                     self.unlock_unused(claim);
                     break Ok(WaitOutcome::Again);
@@ -171,19 +166,6 @@ impl Parts<'_> {
         waited
     }
 
-    /// Tells the server the hold count after a re-entry. False: the server says that the hold is lost.
-    fn reenter(self, claim: &Arc<Claim>, token: FencingToken, count: u32) -> bool {
-        let tell = || tell_hold_count(self.backend, claim, token, count, "fairlock::acquire");
-        match self.for_caller(claim, tell) {
-            HoldCountSet::Set => true,
-            HoldCountSet::Lost => {
-                self.ledger.lose(claim, LostCause::Taken);
-                self.unlock_unused(claim);
-                false
-            }
-        }
-    }
-
     /// `began`: when the call began.
     fn enter(self, wish: Wish<'_>, began: Instant) -> Result<Option<Entered>> {
         let mut now = began;
@@ -199,11 +181,7 @@ impl Parts<'_> {
                     claim.begin_wait();
                     return Ok(Some(Entered::Waiting(claim, now)));
                 }
-                Joined::Held { token, count } => {
-                    if self.reenter(&claim, token, count) {
-                        return Ok(Some(Entered::Held(Taken { claim, token })));
-                    }
-                }
+                Joined::Held { token } => return Ok(Some(Entered::Held(Taken { claim, token }))),
                 Joined::OtherKind => {
                     let LockId { name, kind } = &claim.lock;
                     return Err(Error::about(name, BackendError::mismatch(kind.capacity(), wish.lock.kind)));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Parts;
 use super::counted::end_of;
-use crate::backend::{Backend, HoldCountSet, Released, only};
+use crate::backend::{Released, only};
 use crate::backoff;
 use crate::claim::{Claim, Unlocked};
 use crate::error::{Error, LostCause, Result};
@@ -86,14 +86,7 @@ impl<'a> Parts<'a> {
         effort: Effort,
     ) -> Result<()> {
         match unlocked {
-            Unlocked::StillHeld { token, count } => {
-                match tell_hold_count(self.backend, claim, token, count, "fairlock::release") {
-                    // Another thread of this owner has unlocked the last hold, and the server heard of that first.
-                    HoldCountSet::Lost if claim.is_unlocked() => Ok(()),
-                    HoldCountSet::Lost => Err(self.ledger.lose_taken(claim)),
-                    HoldCountSet::Set => Ok(()),
-                }
-            }
+            Unlocked::StillHeld => Ok(()), // the next renewal tells the store the count
             Unlocked::Last { token, held_for, is_asking } => {
                 if is_asking {
                     // Another thread sent it before a push granted the lock. The server must not carry it out after the release: it
@@ -174,24 +167,6 @@ impl<'a> Parts<'a> {
         settle_renewal(claim, effort);
         result
     }
-}
-
-/// Tells the server the hold count. An error counts as `Set`: the hold is certain by its own deadline, and the next
-/// renewal tells the count.
-pub(super) fn tell_hold_count(
-    backend: &dyn Backend,
-    claim: &Claim,
-    token: FencingToken,
-    count: u32,
-    target: &'static str,
-) -> HoldCountSet {
-    backend.set_hold_count(&claim.hold(token), count).unwrap_or_else(|error| {
-        log_line!(debug, target,
-            event = "count not told", lock = claim.lock.name.as_str(), error:% = error;
-            "the store was not told the hold count of lock {}: {error}", claim.lock.name
-        );
-        HoldCountSet::Set
-    })
 }
 
 /// Normally no renewal of a hold is sent after its explicit unlock has returned: the unlock waits for a renewal that is under

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use super::store::{LEASE, denied, down, granted, was_granted};
 use crate::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, LockId,
-    LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn, one_by_one,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, LockId, LockState,
+    Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn, one_by_one,
 };
 use crate::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 
@@ -30,10 +30,6 @@ fn next<T>(answers: &Mutex<VecDeque<Answer<T>>>) -> Answer<T> {
 impl Backend for Least {
     fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Answer<Acquired>> {
         one_by_one(asks, |_| next(&self.acquire))
-    }
-
-    fn set_hold_count(&self, _: &Hold<'_>, _: u32) -> Answer<HoldCountSet> {
-        down()
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Answer<Released>> {

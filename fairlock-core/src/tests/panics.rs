@@ -72,17 +72,6 @@ fn a_panic_of_one_caller_leaves_the_claim_to_the_other() {
     assert_eq!(calls(&world), [0, 1], "one hold");
 }
 
-#[test]
-fn a_reentry_that_panics_is_given_back() {
-    let world = World::new();
-    let lock = world.lock("a");
-    let guard = lock.lock().unwrap();
-    panics(&world, Op::Count, || lock.lock());
-    assert_eq!(lock.hold_count(), 1);
-    guard.unlock().unwrap();
-    assert_eq!(calls(&world), [0, 1]);
-}
-
 /// Whether the lock is kept is not known. Its owner may ask again.
 #[test]
 fn a_keep_that_panics_ends_the_hold_here() {

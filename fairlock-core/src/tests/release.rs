@@ -126,19 +126,6 @@ fn a_release_goes_after_an_ask_that_is_under_way() {
     s.a().is_asking().is_pushed(9).waits().gets(9).unlocks().done().after(ms(300)).at(RELEASE, [ms(300)]);
 }
 
-#[test]
-fn an_inner_unlock_that_finds_the_hold_lost_reports_that() {
-    let s = threads().a().locks().a2().locks().count().says(GONE).a2().unlocks().lost(Taken).a().is_lost();
-    s.a().unlocks().lost(Taken);
-}
-
-/// The server heard of the last unlock first.
-#[test]
-fn an_inner_unlock_that_the_last_one_has_overtaken_is_no_loss() {
-    let s = threads().a().locks().a2().locks().count().says(GONE).count().takes(S).a2().unlocks();
-    s.a().unlocks().done().a2().done().stats(|s| s.lost, 0);
-}
-
 /// The last guard of a lost hold has it released and no other has.
 #[test]
 fn the_last_guard_of_a_lost_hold_has_it_released() {

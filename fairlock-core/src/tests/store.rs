@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard};
 
 use crate::backend::{
-    Acquire, Acquired, Answer, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet,
-    HoldKept, LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, Wake, WakeSink,
-    Withdrawn, one_by_one,
+    Acquire, Acquired, Answer, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept,
+    LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, Wake, WakeSink, Withdrawn,
+    one_by_one,
 };
 use crate::{ClientId, Clock, FencingToken, LockKind};
 
@@ -19,7 +19,6 @@ use crate::{ClientId, Clock, FencingToken, LockKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Op {
     Acquire,
-    Count,
     Release,
     Keep,
     Renew,
@@ -44,7 +43,6 @@ pub(super) struct Asked {
 #[derive(Default)]
 pub(super) struct Plans {
     pub(super) acquire: VecDeque<Answer<Acquired>>,
-    pub(super) count: VecDeque<Answer<HoldCountSet>>,
     pub(super) release: VecDeque<Answer<Released>>,
     pub(super) keep: VecDeque<Answer<HoldKept>>,
     /// One for each item.
@@ -241,11 +239,6 @@ impl Backend for Store {
             let planned = self.plan().acquire.pop_front();
             planned.unwrap_or_else(|| Ok(Acquired::Granted { token: self.next_token(), lease: ask.lease }))
         })
-    }
-
-    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Answer<HoldCountSet> {
-        self.admit(Op::Count, hold.lock, holds.into())?;
-        self.plan().count.pop_front().unwrap_or(Ok(HoldCountSet::Set))
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Answer<Released>> {

@@ -50,8 +50,6 @@ fn questions_about_an_unknown_lock_leave_nothing_behind() {
     let place = Place::new(&lock, &a, RequestId::new(1));
     assert_eq!(only(backend.release(&[hold])).unwrap(), Released::NotHeld);
     assert!(backend.is_empty());
-    assert_eq!(backend.set_hold_count(&hold, 2).unwrap(), HoldCountSet::Lost);
-    assert!(backend.is_empty());
     assert_eq!(backend.keep(&hold, RequestId::new(2), LEASE).unwrap(), HoldKept::NotHeld);
     assert!(backend.is_empty());
     assert_eq!(only(backend.withdraw(&[place])).unwrap(), Withdrawn::Left);

@@ -80,10 +80,9 @@ fn every_operation_can_be_made_to_fail() {
     use Operation::*;
     let world = fair();
     let hold = (1, world.granted(1, 1));
-    let all = [Acquire, SetHoldCount, Release, Renew, Withdraw, ForceRelease, Keep, Inspect, Subscribe];
+    let all = [Acquire, Release, Renew, Withdraw, ForceRelease, Keep, Inspect, Subscribe];
     all.iter().for_each(|operation| world.backend.faults().fail_next(*operation, 1));
     fails(world.ask(1, 1, Wait::No));
-    fails(world.with_hold(hold, |backend, hold| backend.set_hold_count(&hold, 1)));
     fails(world.release(hold.0, hold.1));
     fails(world.renew(hold.0, hold.1));
     fails(withdraw(&world, 1));

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldCountSet, LockId, LockState, Place,
-    Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, LockId, LockState, Place, Released, Renew,
+    Renewal, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{Client, ClientBuilder, ClientId, Clock, Driver, ManualClock, OwnedGuard, OwnedRequest};
 use fairlock_memory::{Faults, MemoryBackend, Operation};
@@ -48,10 +48,6 @@ impl Counting {
 }
 
 impl Backend for Counting {
-    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        self.count(Operation::SetHoldCount).set_hold_count(hold, holds)
-    }
-
     fn release(&self, holds: &[Hold<'_>]) -> Answers<Released> {
         self.count(Operation::Release).release(holds)
     }

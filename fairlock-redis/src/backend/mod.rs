@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
-    LockId, LockState, MOST_INSPECTED, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink,
-    Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept, LockId,
+    LockState, MOST_INSPECTED, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, Clock, LockKind};
 use redis::Value;
@@ -127,10 +126,6 @@ impl Backend for RedisBackend {
                 Ok(self.0.shared.wake_ups.acquired(&ask.place, answer))
             },
         )
-    }
-
-    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        self.0.rules(hold.lock)?.set_hold_count(hold, holds)
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept, LockId,
-    Place, Released, Renewal, RequestId, Wait, Withdrawn,
+    Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept, LockId, Place,
+    Released, Renewal, RequestId, Wait, Withdrawn,
 };
 use redis::Value;
 
@@ -192,11 +192,6 @@ impl Rules for HandOff {
             }
             return Ok(answer);
         }
-    }
-
-    /// Sends nothing: the client counts, and the next renewal tells the server the count.
-    fn set_hold_count(&self, _: &Hold<'_>, _: u32) -> Result<HoldCountSet, BackendError> {
-        Ok(HoldCountSet::Set)
     }
 
     fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {

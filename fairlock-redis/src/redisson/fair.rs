@@ -156,10 +156,10 @@ mod tests {
     use super::*;
     use crate::backend::RedisBackend;
     use crate::builder::{Discipline, RedisBuilder};
-    use crate::fake_backend::{LEASE, bulk, hold, id, of, owner, place, with};
+    use crate::fake_backend::{LEASE, bulk, id, of, owner, place, with};
     use crate::rules::{By, Kinds};
     use fairlock_core::FencingToken;
-    use fairlock_core::backend::{Acquire, Acquired, Backend, BackendErrorKind, HoldCountSet, only};
+    use fairlock_core::backend::{Acquire, Acquired, Backend, BackendErrorKind, only};
 
     const FAIR: Fair = Fair { thread_wait: Duration::from_secs(300) };
     const CHANNEL: &str = "redisson_lock__channel:{a}";
@@ -222,19 +222,6 @@ mod tests {
         let (lock, owner) = (id(LockKind::Fair), owner());
         let channel = FAIR.channel(&place(&lock, &owner), &Keys::of(&lock).unwrap());
         assert_eq!(channel, format!("{CHANNEL}:u:1"));
-    }
-
-    #[test]
-    fn a_hold_count_is_set_or_its_hold_is_lost() {
-        let set = |reply: &'static str| {
-            let (backend, ran) = with(Discipline::Redisson, move |_, _| reply.to_owned());
-            let answer = backend.set_hold_count(&hold(&id(LockKind::Fair), &owner()), 2).ok();
-            assert_eq!(ran.lock()[0].arguments, ["2", "", "u:1", REQUEST, "7"]);
-            answer
-        };
-        assert_eq!(set("*1\r\n+renewed\r\n"), Some(HoldCountSet::Set));
-        assert_eq!(set("*2\r\n+renewed\r\n:1\r\n"), Some(HoldCountSet::Lost));
-        assert_eq!(set("*1\r\n+left\r\n"), None);
     }
 
     /// Redisson's queue has fair locks, and finds places by their owners.

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, Place, Renewal,
-    RequestId, Wait,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldKept, LockId, Place, RequestId, Wait,
 };
 use redis::Value;
 
@@ -114,15 +113,6 @@ impl<K: Kind> Rules for Locks<K> {
             self.stop_listening(place);
         }
         Ok(answer)
-    }
-
-    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Result<HoldCountSet, BackendError> {
-        let (count, as_it_is) = (Number(holds.into()), Text(""));
-        let arguments = [&[count, as_it_is], &named(hold)[..]].concat();
-        let call = Call::new(&scripts::REDISSON_RENEW_HOLDS, self.shared.keys(hold.lock)?, arguments);
-        let answers = answers::renewed_holds(&self.shared.run(&call)?, 1)?;
-        let is_lost = matches!(answers.as_slice(), [Some(Ok(Renewal::Lost))]);
-        Ok(if is_lost { HoldCountSet::Lost } else { HoldCountSet::Set })
     }
 
     fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, LockState,
-    MOST_INSPECTED, Place, Released, RequestId, Wait, Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldKept, LockId, LockState, MOST_INSPECTED, Place,
+    Released, RequestId, Wait, Withdrawn,
 };
 use fairlock_core::{LockKind, LockName};
 
@@ -137,20 +137,6 @@ impl LockEntry {
         self.write(&mut plan);
         self.tell(context, plan);
         released
-    }
-
-    /// Sets the hold count: [`Backend::set_hold_count`](fairlock_core::backend::Backend::set_hold_count).
-    pub fn set_hold_count(
-        &mut self,
-        context: &mut OperationContext<'_>,
-        hold: &Hold<'_>,
-        holds: u32,
-    ) -> HoldCountSet {
-        self.read(context);
-        let found = self.holds.find(hold).map(|kept| kept.token);
-        let set = found.map(|token| self.holds.set_count(token, holds));
-        self.hand_on_if_free(context);
-        set.map_or(HoldCountSet::Lost, |()| HoldCountSet::Set)
     }
 
     /// Gives a hold up, and keeps its units taken for this lease: [`Backend::keep`](fairlock_core::backend::Backend::keep). Waiters

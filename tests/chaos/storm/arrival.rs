@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fairlock::ClientId;
 use fairlock::backend::{
-    Acquire, Acquired, Backend, ForceReleased, Hold, HoldCountSet, HoldKept, LockId, Place, Released, Renew,
-    Renewal, RequestId, Withdrawn, only,
+    Acquire, Acquired, Backend, ForceReleased, Hold, HoldKept, LockId, Place, Released, Renew, Renewal,
+    RequestId, Withdrawn, only,
 };
 
 use crate::life::Life;
@@ -42,12 +42,6 @@ impl Arrival<'_> {
             locked(&self.world.order).answered(self.world, ask, answer);
         }
         answer
-    }
-
-    pub fn set_hold_count(&mut self, hold: &Hold<'_>, holds: u32) -> Answer<HoldCountSet> {
-        let answer = self.store.set_hold_count(hold, holds)?;
-        self.observe(hold.lock);
-        Ok(answer)
     }
 
     pub fn release(&mut self, hold: &Hold<'_>) -> Answer<Released> {

@@ -23,7 +23,6 @@ pub struct Late {
 #[derive(Clone, Debug)]
 pub enum Message {
     Acquire(Vec<Acquire<'static>>),
-    SetHoldCount(Hold<'static>, u32),
     Release(Vec<Hold<'static>>),
     Keep(Hold<'static>, RequestId, Duration),
     Renew(ClientId, Vec<Renew<'static>>),
@@ -70,7 +69,6 @@ impl Late {
                 items.retain(|item| may_begin || matches!(item, Renew::Hold { .. }));
                 drop(arrival.renew(client, &items));
             }
-            Message::SetHoldCount(hold, holds) => drop(arrival.set_hold_count(&hold, holds)),
             Message::Release(holds) => holds.iter().for_each(|hold| drop(arrival.release(hold))),
             Message::Withdraw(places) => places.iter().for_each(|place| drop(arrival.withdraw(place))),
             Message::Kick(place) => drop(arrival.kick(&place)),
@@ -91,9 +89,7 @@ impl Message {
             Message::Withdraw(places) => places.first()?.request,
             Message::Kick(place) => place.request,
             Message::Release(holds) => holds.first()?.request,
-            Message::SetHoldCount(hold, _) | Message::Keep(hold, ..) | Message::TakeHold(hold) => {
-                hold.request
-            }
+            Message::Keep(hold, ..) | Message::TakeHold(hold) => hold.request,
             Message::ForceRelease(lock) => return Some(Mark::Lock(lock.name.as_str().to_owned())),
             Message::Inspect => return None,
         };

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldCountSet, HoldKept,
-    LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept, LockId,
+    LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 use fairlock::{ClientId, LockKind};
 
@@ -239,11 +239,6 @@ impl Backend for Link {
             };
             asks.iter().map(step).collect()
         })
-    }
-
-    fn set_hold_count(&self, hold: &Hold<'_>, holds: u32) -> Answer<HoldCountSet> {
-        let message = || Message::SetHoldCount(late::hold(hold), holds);
-        self.travel("set_hold_count", message, |mut arrival| arrival.set_hold_count(hold, holds))
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Answer<Released>> {

@@ -40,7 +40,6 @@ pub(crate) enum Ask {
     RenewPlace,
     RenewHold,
     RenewHoldTwice,
-    SetHoldCount,
     Release,
     Keep,
     Withdraw,
@@ -62,7 +61,7 @@ pub(crate) fn scenes(rules: Rules) -> Vec<Scene> {
     // The others need a holder or a waiter.
     let of_a_free_lock = [Acquire, AcquireOnce, RenewPlace, Withdraw, ForceRelease, Inspect];
     let of_a_waiter = [AcquireAgain, AcquireOnceAgain, AcquireRepeated, AcquireAnew];
-    let of_a_holder = [RenewHold, RenewHoldTwice, SetHoldCount, Release, Keep];
+    let of_a_holder = [RenewHold, RenewHoldTwice, Release, Keep];
     let all = [&of_a_free_lock[..], &of_a_waiter, &of_a_holder].concat();
     let mut scenes = Vec::new();
     for before in [New, Used, Held, Queue, QueueOfBen, QueueAndFree] {
@@ -162,7 +161,6 @@ impl Ask {
                 let hold = world.hold(anna, token);
                 renew(backend, Renew::Hold { hold, holds, lease: 2 * LEASE })
             }
-            Ask::SetHoldCount => backend.set_hold_count(&world.hold(anna, token), 2).map(word),
             Ask::Release => only(backend.release(&[world.hold(anna, token)])).map(word),
             Ask::Keep => backend.keep(&world.hold(anna, token), KEEPER, 3 * LEASE).map(word),
             Ask::Withdraw => {

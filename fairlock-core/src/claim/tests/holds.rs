@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn callers_that_joined_are_granted_together() {
     let c = claim().join().is(Joined::Waiting).caller().asks().answer(got(7)).unlock().still_held(1);
-    let c = c.join().is(Joined::Held { token: TOKEN, count: 2 }).unlock().still_held(1).unlock().last();
+    let c = c.join().is(Joined::Held { token: TOKEN }).unlock().still_held(1).unlock().last();
     c.join().is(Joined::Leaving);
 }
 

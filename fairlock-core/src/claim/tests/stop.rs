@@ -57,7 +57,7 @@ fn a_claim_that_was_never_asked_leaves_nothing_at_the_stop() {
 #[test]
 fn a_hold_goes_on_when_the_client_is_closed() {
     let c = held().close().shutdown().none().is_open().yes().caller().gets(7);
-    let c = c.join().is(Joined::Held { token: TOKEN, count: 2 }).at(10 * S).beat(DONE).at(30 * S).count(2);
+    let c = c.join().is(Joined::Held { token: TOKEN }).at(10 * S).beat(DONE).at(30 * S).count(2);
     c.unlock().still_held(1).unlock().last().is_open().yes().retire().is_open().no();
 }
 

@@ -200,7 +200,7 @@ impl Case {
 
     pub(super) fn caller(self) -> Case {
         let said = match self.step(self.at) {
-            CallerStep::Take { token, count: 1 } => format!("gets {token}"),
+            CallerStep::Take { token } => format!("gets {token}"),
             CallerStep::Ask => "asks".to_owned(),
             CallerStep::Sleep(until) => format!("waits {:?}", self.moment(until)),
             CallerStep::Failed(failure) => failed(&failure),
@@ -243,7 +243,7 @@ impl Case {
 
     pub(super) fn unlock(self) -> Case {
         let said = match self.claim.unlock(self.now()) {
-            Unlocked::StillHeld { count, .. } => format!("still held {count}"),
+            Unlocked::StillHeld => format!("still held {}", self.claim.hold_count(self.now())),
             Unlocked::Last { token, held_for, is_asking } => {
                 assert!(token == TOKEN && !is_asking);
                 format!("last {held_for:?}")

@@ -12,7 +12,7 @@ fn a_read_under_the_own_write_is_a_re_entry() {
     case.step(NOW);
     case.granted(NOW);
     let joined = case.claim.join(LockKind::ReadWrite, READ, case.start);
-    assert!(matches!(joined, Joined::Held { token: TOKEN, count: 3 }));
+    assert!(matches!(joined, Joined::Held { token: TOKEN }));
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn more_permits_than_the_owner_has_are_refused() {
     case.step(NOW);
     case.granted(NOW);
     assert!(matches!(case.claim.join(kind, 3, case.start), Joined::TooFew));
-    assert!(matches!(case.claim.join(kind, 2, case.start), Joined::Held { count: 2, .. }));
+    assert!(matches!(case.claim.join(kind, 2, case.start), Joined::Held { .. }));
 }
 
 /// A lock of another kind is refused while the claim lasts and waits for its end.

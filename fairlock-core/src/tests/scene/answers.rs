@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::store::{LEASE, Op, Plans, denied, down};
 use crate::FencingToken;
 use crate::backend::{
-    Acquired, Answer, BackendError, BackendErrorKind, HoldCountSet, HoldKept, Released, Renewal, Withdrawn,
+    Acquired, Answer, BackendError, BackendErrorKind, HoldKept, Released, Renewal, Withdrawn,
 };
 
 /// An answer to any call for which it makes sense.
@@ -136,7 +136,6 @@ sense! {
             Acquired::Queued { rank, recheck_in, ticket, latest: latest.unwrap_or(ticket) }
         },
     }
-    HoldCountSet { What::Gone => HoldCountSet::Lost, }
     Released { What::Done => Released::Released, What::Gone => Released::NotHeld, }
     HoldKept { What::Gone => HoldKept::NotHeld, }
     Renewal {
@@ -158,7 +157,6 @@ pub(super) fn plan(plans: &mut Plans, op: Op, answers: &[Says]) {
     for says in answers.iter().flat_map(|says| std::iter::repeat_n(*says, says.times)) {
         match op {
             Op::Acquire => plans.acquire.push_back(says.answer()),
-            Op::Count => plans.count.push_back(says.answer()),
             Op::Release => plans.release.push_back(says.answer()),
             Op::Keep => plans.keep.push_back(says.answer()),
             Op::Renew => plans.renew.push_back(says.answer()),

@@ -46,7 +46,6 @@ pub(crate) struct Call {
 }
 
 pub(crate) const ACQUIRE: Call = Call::to(Op::Acquire);
-pub(crate) const COUNT: Call = Call::to(Op::Count);
 pub(crate) const RELEASE: Call = Call::to(Op::Release);
 pub(crate) const KEEP: Call = Call::to(Op::Keep);
 pub(crate) const RENEW: Call = Call::to(Op::Renew);
