@@ -1,6 +1,7 @@
 //! Heartbeats of many locks, and rows that others have locked meanwhile.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use fairlock_core::backend::{
@@ -136,6 +137,7 @@ fn a_row_tells_that_it_was_locked_and_nobody_could_be_heard() {
     for is_locked in [true, false] {
         let (url, lock) = (new_database(), lock("x"));
         let [ours, theirs] = [(); 2].map(|()| patient(&url).connect().unwrap());
+        [&ours, &theirs].iter().for_each(|backend| backend.0.recent.stands.store(true, Ordering::Relaxed));
         let ([ann, bob, carl], mut con) = (["a:1", "b:1", "c:1"].map(OwnerId::new), session(&url));
         con.script(STANDING_CLOCK, soon()).unwrap();
         let held = hold(&lock, &ann, take(&theirs, &lock, &ann));

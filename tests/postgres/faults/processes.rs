@@ -14,10 +14,16 @@ use crate::support::{
 fn keeps_the_row(proxy: &Proxy, name: &str) -> Worker {
     let arguments = ["hold", "postgres", &through(server(), proxy), name, "60000"];
     let mut worker = Worker::start(env!("CARGO_BIN_EXE_lock_worker"), &arguments);
-    proxy.silence_from("for update", 0);
-    worker.go();
-    let idle = "select count(*) from pg_stat_activity where state = 'idle in transaction'";
+    // A row that others have locked is waited for, and then kept until the next trip.
     let mut con = server().con();
+    con.batch_execute("begin; select from fairlock.lock for share").unwrap();
+    proxy.silence_from("for update) l", 0);
+    worker.go();
+    let waits =
+        "select count(*) from pg_locks where not granted and transactionid = pg_current_xact_id()::xid";
+    eventually("it waits for the row", || con.query_one(waits, &[]).unwrap().get::<_, i64>(0) > 0);
+    con.batch_execute("commit").unwrap();
+    let idle = "select count(*) from pg_stat_activity where state = 'idle in transaction'";
     eventually("a transaction keeps the row", || con.query_one(idle, &[]).unwrap().get::<_, i64>(0) == 1);
     worker
 }
