@@ -2,10 +2,10 @@
 --
 -- $2: the row's revision; or -1: `state` is empty, and the hold is over, or there is no row; or -2: only read.
 -- $3, $4: the server's time of the decision, and until when it may have an effect. $5: the keys of those of the first four waiters that
--- are gone, as was decided. $6: the decision knows that others have locked the row since it was written. $7: the end of the grace as the
--- session knows it; $8: until when the decision knows of a grace. $9, $10: the setting that tells the messages behind the swap that it
--- was done, and its value. $11: by how much the hold may end too late, since the time of the decision may be so much too early: as much
--- of it as that time is not in the past by now is taken back. From $12 on the columns.
+-- are gone, as was decided; null: any. $6: the decision knows that others have locked the row since it was written. $7: the end of the
+-- grace as the session knows it; $8: until when the decision knows of a grace. $9, $10: the setting that tells the messages behind the
+-- swap that it was done, and its value. $11: by how much the hold may end too late, since the time of the decision may be so much too
+-- early: as much of it as that time is not in the past by now is taken back. From $12 on the columns.
 --
 -- It waits for no row: a row that others have locked is passed over, and read. All conditions stand below the row lock, so what does not
 -- match is not locked. The write finds the row by its place in the table: a version newer than the snapshot is not found there.
@@ -21,7 +21,7 @@ with c as (
     and (state = '' or xmax = 0 or xmax = xmin or $6)
     and fairlock.micros() between $3::bigint and $4::bigint
     and coalesce($7::bigint, fairlock.grace_ends()) <= $8::bigint
-    and $5::bigint[] = array(select k from unnest(heads[1:4]) k where pg_try_advisory_xact_lock_shared(k))
+    and ($5::bigint[] is null or $5 = array(select k from unnest(heads[1:4]) k where pg_try_advisory_xact_lock_shared(k)))
   for update skip locked
 ), u as (
   update fairlock.lock l

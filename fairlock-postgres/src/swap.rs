@@ -33,7 +33,8 @@ pub(crate) struct Swap {
     /// The time of the decision, and until when it may have an effect.
     now: i64,
     until: i64,
-    gone: Vec<i64>,
+    /// None: under the row lock it does not matter who has gone meanwhile.
+    gone: Option<Vec<i64>>,
     was_locked: bool,
     grace_ends: i64,
     late: i64,
@@ -119,7 +120,7 @@ impl Swap {
             rev: row.map_or(Ok(FREE), |row| row.number(REV))?,
             now: micros(now),
             until: micros(now.saturating_add(left)),
-            gone,
+            gone: waited.is_none().then_some(gone),
             was_locked: was_locked || waited.is_some(),
             grace_ends: row.map_or(Ok(0), grace_of)?.max(micros(now)),
             late: written.late_end(row, late)?,
@@ -137,7 +138,7 @@ impl Swap {
             self.rev.into(),
             self.now.into(),
             self.until.into(),
-            Value::array(INT8, self.gone.iter().copied()),
+            self.gone.as_ref().map(|gone| Value::array(INT8, gone.iter().copied())).into(),
             self.was_locked.into(),
             grace_ends.into(),
             self.grace_ends.into(),
