@@ -122,7 +122,8 @@ fn storms(kind: &Kind<'_>) {
     // Threads are counted, and lines of the log.
     let _alone = Alone::for_as_long(Duration::MAX);
     logs::install();
-    if let Some(seed) = number("FAIRLOCK_STORM_SEED") {
+    // In a world (`world/in`), where the same happens again, the seed is the world's.
+    if let Some(seed) = number("WORLD_SEED").or_else(|| number("FAIRLOCK_STORM_SEED")) {
         for _ in 0..number("FAIRLOCK_STORM_TIMES").unwrap_or(1) {
             let (program, outcome) = one(kind, seed);
             report::judge(kind, &program, outcome);
