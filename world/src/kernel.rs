@@ -8,7 +8,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use crate::real;
+use crate::net::Net;
+use crate::real::system;
 
 pub const SEC: u64 = 1_000_000_000;
 /// What the clocks say when the world begins.
@@ -21,6 +22,8 @@ const SWITCH: u64 = 500;
 const NOBODY: usize = usize::MAX;
 
 static ON: AtomicBool = AtomicBool::new(false);
+/// A thread is in `with`: what it calls there reaches the system.
+static INSIDE: AtomicBool = AtomicBool::new(false);
 static WORLD: AtomicPtr<World> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
@@ -33,6 +36,8 @@ pub enum State {
     Runs,
     /// For a wake-up of the futex at this address.
     Futex(usize),
+    /// For something on this connection.
+    Socket(usize),
     /// For the end of the thread with this name.
     End(u64),
     /// For a time.
@@ -69,6 +74,7 @@ pub struct World {
     leaving: Option<u64>,
     switches: u64,
     trace: u64,
+    pub net: Net,
 }
 
 /// The next number of a sequence (xorshift64*).
@@ -96,6 +102,7 @@ pub fn begin(seed: u64) {
         leaving: None,
         switches: 0,
         trace: 0,
+        net: Net::new(next(&mut dice)),
     };
     world.add(State::Runs);
     WORLD.store(Box::into_raw(Box::new(world)), Ordering::SeqCst);
@@ -105,7 +112,8 @@ pub fn begin(seed: u64) {
 
 /// The calling thread, if it takes part.
 pub fn me() -> Option<usize> {
-    (ON.load(Ordering::Relaxed) && ME.get() != NOBODY).then(|| ME.get())
+    let takes_part = ON.load(Ordering::Relaxed) && !INSIDE.load(Ordering::Relaxed) && ME.get() != NOBODY;
+    takes_part.then(|| ME.get())
 }
 
 /// What the calling thread is called here from now on.
@@ -113,11 +121,14 @@ pub fn is(id: Option<usize>) {
     ME.set(id.unwrap_or(NOBODY));
 }
 
-/// The world, for the thread that has the baton. `act` makes no call of this library.
+/// The world, for the thread that has the baton.
 pub fn with<T>(act: impl FnOnce(&mut World) -> T) -> T {
-    // SAFETY: the world is never freed. Only the holder of the baton comes here, and it keeps the baton meanwhile: `act` neither
-    // switches nor calls what would come here again. So there is no other reference.
-    act(unsafe { &mut *WORLD.load(Ordering::SeqCst) })
+    INSIDE.store(true, Ordering::Relaxed);
+    // SAFETY: the world is never freed. Only the holder of the baton comes here, and keeps the baton meanwhile. What `act` calls of
+    // this library passes the world by, since `me` knows nobody then. So there is no other reference.
+    let result = act(unsafe { &mut *WORLD.load(Ordering::SeqCst) });
+    INSIDE.store(false, Ordering::Relaxed);
+    result
 }
 
 /// Hands the baton to a thread that is ready, and has it again when this returns: whether the deadline has passed.
@@ -136,8 +147,7 @@ fn switch(me: usize) -> bool {
 fn hand_over(to: &AtomicU32) {
     to.store(1, Ordering::SeqCst);
     let wake = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as usize;
-    // SAFETY: the address is that of a futex that is never freed.
-    unsafe { real::syscall(libc::SYS_futex, [to.as_ptr() as usize, wake, 1, 0, 0, 0]) };
+    system(libc::SYS_futex, &[to.as_ptr() as usize, wake, 1]);
 }
 
 /// Waits for the baton. A thread that died before this turn has left libc when this returns: else its stack and its part of the heap would
@@ -145,8 +155,7 @@ fn hand_over(to: &AtomicU32) {
 pub fn take_over(park: &AtomicU32) {
     let wait = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize;
     while park.load(Ordering::SeqCst) == 0 {
-        // SAFETY: the address is that of a futex that is never freed.
-        unsafe { real::syscall(libc::SYS_futex, [park.as_ptr() as usize, wait, 0, 0, 0, 0]) };
+        system(libc::SYS_futex, &[park.as_ptr() as usize, wait]);
     }
     park.store(0, Ordering::SeqCst);
     if let Some(thread) = with(|world| world.leaving.take()) {
@@ -258,8 +267,8 @@ impl World {
         self.now += SWITCH;
         self.wake_the_due();
         while self.ready.is_empty() {
-            let next = self.threads.iter().filter_map(|thread| thread.deadline).min();
-            match next {
+            let deadlines = self.threads.iter().filter_map(|thread| thread.deadline);
+            match deadlines.chain(self.net.next()).min() {
                 Some(at) if at <= LAST => self.now = self.now.max(at),
                 Some(_) => self.stuck("the world does not end"),
                 None => self.stuck("no thread can ever run again"),
@@ -275,6 +284,7 @@ impl World {
     }
 
     fn wake_the_due(&mut self) {
+        self.deliver();
         for id in 0..self.threads.len() {
             if self.threads[id].deadline.is_some_and(|deadline| deadline <= self.now) {
                 self.make_ready(id, true);
