@@ -10,7 +10,7 @@ use fairlock_tests::look_until;
 
 use crate::judge;
 use crate::life::Life;
-use crate::look::BUSY;
+use crate::look::busy;
 use crate::program::Terms;
 use crate::server::name_of;
 use crate::world::{Promise, World, locked};
@@ -207,7 +207,7 @@ impl Holds {
                 if is_collected && world.weather.stopped_until(life.client, now).is_some() {
                     continue;
                 }
-                if comes_soon && now < *seen.gone.get_or_insert(now) + BUSY {
+                if comes_soon && now < *seen.gone.get_or_insert(now) + busy() {
                     continue;
                 }
                 let what =

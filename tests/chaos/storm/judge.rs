@@ -112,7 +112,7 @@ pub fn busy(world: &World, life: &Life, (lock, owner): (&str, &str), began: Dura
     world.found(Promise::Answer, what);
 }
 
-fn is_calm(world: &World, life: &Life, began: Duration) -> bool {
+pub fn is_calm(world: &World, life: &Life, began: Duration) -> bool {
     let since = began.saturating_sub(AFTERMATH);
     world.weather.is_calm(life.client, since, world.now(), true) && !world.was_late(since)
 }

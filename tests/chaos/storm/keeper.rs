@@ -12,8 +12,10 @@ use fairlock_tests::{PostgresServer, Proxy, RedisServer, keys_without_ttl};
 
 use crate::files::Files;
 use crate::late::Mark;
+use crate::life::Life;
 use crate::rows::Rows;
-use crate::weather::Fault;
+use crate::small::Small;
+use crate::weather::{Fault, Harm, Loss};
 use crate::world::{World, locked};
 
 /// A day, for which the row of an unused lock stays, in microseconds.
@@ -24,6 +26,8 @@ const REMEMBERED: &str = "122000000";
 /// What keeps the locks of a program.
 pub enum Keeper {
     Redis(RedisServer),
+    /// In a world.
+    Small(Small),
     Postgres(Database),
     Files(Files),
 }
@@ -61,7 +65,7 @@ impl Drop for Database {
 
 impl Keeper {
     /// A client's way to the keeper, of this length. All ways to files have the same length.
-    pub fn way(&self, distance: Duration) -> Way {
+    pub fn way(&self, client: usize, distance: Duration) -> Way {
         let way = match self {
             Keeper::Redis(server) => Way::Redis(Proxy::start(server.port())),
             Keeper::Postgres(database) => {
@@ -70,6 +74,7 @@ impl Keeper {
                 Way::Postgres(proxy, url)
             }
             Keeper::Files(files) => Way::Files(files.locks()),
+            Keeper::Small(_) => Way::Small(number(client)),
         };
         if let Some(proxy) = way.proxy().filter(|_| !distance.is_zero()) {
             proxy.set_all(&Traffic::ALL, Rule::Delay(distance));
@@ -80,7 +85,7 @@ impl Keeper {
     /// On PostgreSQL.
     pub fn rows(&self) -> Option<Rows> {
         match self {
-            Keeper::Redis(_) | Keeper::Files(_) => None,
+            Keeper::Redis(_) | Keeper::Files(_) | Keeper::Small(_) => None,
             Keeper::Postgres(database) => {
                 Some(Rows { server: Arc::clone(&database.server), database: database.name().to_owned() })
             }
@@ -101,6 +106,7 @@ impl Keeper {
             Keeper::Redis(server) => server.stop(),
             Keeper::Postgres(database) => database.server.stop(),
             Keeper::Files(files) => files.stop(),
+            Keeper::Small(small) => small.suffers(&["FREEZE", "1"]),
         }
     }
 
@@ -110,6 +116,7 @@ impl Keeper {
             Keeper::Redis(server) => server.cont(),
             Keeper::Postgres(database) => database.server.cont(),
             Keeper::Files(files) => files.cont(),
+            Keeper::Small(small) => small.suffers(&["FREEZE", "0"]),
         }
     }
 
@@ -131,17 +138,42 @@ impl Keeper {
                 );
             }
             Keeper::Files(files) => files.deafen(),
+            Keeper::Small(small) => {
+                small.suffers(&["RESTART", if times.is_multiple_of(2) { "0" } else { "150" }, "same"])
+            }
+        }
+    }
+
+    /// In a world: what the network does to these clients, which no other store suffers.
+    pub fn disturb(&self, client: u8, fault: &Fault) {
+        let Keeper::Small(small) = self else { return };
+        let client = client.to_string();
+        let lasts = fault.lasts.as_millis().to_string();
+        match fault.harm {
+            Harm::Sever => small.suffers(&["CUT", &client]),
+            Harm::Forget(Loss::Older) => small.suffers(&["RESTART", &lasts, "older"]),
+            Harm::Forget(Loss::Empty) => small.suffers(&["RESTART", &lasts, "empty"]),
+            Harm::Forget(Loss::Step) => small.suffers(&["STEP", &lasts]),
+            Harm::Hush { new } => {
+                small.suffers(&["SNAPSHOT"]);
+                small.suffers(&["HUSH", &client, &lasts, if new { "1" } else { "0" }]);
+            }
+            _ => {}
         }
     }
 
     /// What is there and should have gone, once all clients have ended.
     pub fn left(&self, world: &World) -> Vec<String> {
         match self {
+            Keeper::Small(small) => {
+                let keys: Vec<String> = small.query(&["KEYS", "*"]);
+                let forever = small.left(&keys);
+                let members = |key: &str| small.query(&["ZRANGE", key, "0", "-1"]);
+                keys.into_iter().filter(|key| !may_be_left(world, key, members)).chain(forever).collect()
+            }
             Keeper::Redis(server) => {
-                let may_be_left =
-                    |key: &String| key.starts_with("fairlock_record") || has_only_orphans(server, world, key);
                 let mut left: Vec<String> = server.query(&["KEYS", "*"]);
-                left.retain(|key| !may_be_left(key));
+                left.retain(|key| !may_be_left(world, key, |key| server.query(&["ZRANGE", key, "0", "-1"])));
                 let forever = keys_without_ttl(server);
                 left.extend(forever.iter().map(|key| format!("{key}, without a time to live")));
                 left.extend(server.clients());
@@ -175,14 +207,19 @@ pub fn in_use(listed: fairlock::Result<Vec<(LockName, LockState)>>) -> Vec<Strin
     }
 }
 
-/// Whether it is a queue of places that messages made which arrived after the end of their clients: nobody is left to withdraw them.
-fn has_only_orphans(server: &RedisServer, world: &World, key: &str) -> bool {
+/// Whether it is a record, or a queue of places that messages made which arrived after the end of their clients: nobody is left to
+/// withdraw them.
+fn may_be_left(world: &World, key: &str, members: impl Fn(&str) -> Vec<String>) -> bool {
     let is_orphan = |member: &String| {
         let owner = member.rsplit_once(':').map_or("", |(owner, _)| owner);
-        world.life_of(owner).is_some_and(|life| locked(&life.fate).sends_late)
+        let hushes =
+            |fault: &Fault, life: &Life| matches!(fault.harm, Harm::Hush { .. }) && fault.hits(life.client);
+        world.life_of(owner).is_some_and(|life| {
+            locked(&life.fate).sends_late || world.weather.faults().iter().any(|fault| hushes(fault, &life))
+        })
     };
-    let members = || server.query::<Vec<String>>(&["ZRANGE", key, "0", "-1"]);
-    key.starts_with("fairlock_queue:") && members().iter().all(is_orphan)
+    key.starts_with("fairlock_record")
+        || key.starts_with("fairlock_queue:") && members(key).iter().all(is_orphan)
 }
 
 /// The way of one client, through a proxy where there is a server.
@@ -192,22 +229,25 @@ pub enum Way {
     Postgres(Proxy, String),
     /// The directory.
     Files(PathBuf),
+    /// The client's number.
+    Small(u8),
 }
 
 impl Way {
     fn proxy(&self) -> Option<&Proxy> {
         match self {
             Way::Redis(proxy) | Way::Postgres(proxy, _) => Some(proxy),
-            Way::Files(_) => None,
+            Way::Files(_) | Way::Small(_) => None,
         }
     }
 
     /// None if the server does not answer.
     pub fn connect(&self, response: Duration) -> Option<Arc<dyn Backend>> {
         Some(match self {
-            Way::Redis(proxy) => {
-                let built = RedisBackend::builder(&proxy.url()).response_timeout(response);
-                Arc::new(built.connect().ok()?)
+            Way::Redis(_) | Way::Small(_) => {
+                let url =
+                    if let Way::Small(client) = self { Small::url(*client) } else { self.proxy()?.url() };
+                Arc::new(RedisBackend::builder(&url).response_timeout(response).connect().ok()?)
             }
             Way::Postgres(_, url) => {
                 let built = PostgresBackend::builder(url).response_timeout(response);
@@ -227,6 +267,8 @@ impl Way {
                 proxy.hold_back_in_session(&request.get().to_be_bytes(), by)
             }
             (Mark::Lock(name), Way::Postgres(proxy, _)) => proxy.hold_back_in_session(name.as_bytes(), by),
+            (Mark::Request(request), Way::Small(client)) => hold_back(*client, &request.to_string(), by),
+            (Mark::Lock(name), Way::Small(client)) => hold_back(*client, name, by),
             (_, Way::Files(_)) => unreachable!("programs on files hold nothing back"),
         }
     }
@@ -234,4 +276,13 @@ impl Way {
     pub fn held_back(&self) -> usize {
         self.proxy().map_or(0, Proxy::held_back)
     }
+}
+
+/// The address of a client in a world.
+pub fn number(client: usize) -> u8 {
+    u8::try_from(client + 1).expect("few clients")
+}
+
+fn hold_back(client: u8, text: &str, by: Duration) {
+    Small.suffers(&["LATE", &client.to_string(), text, &by.as_millis().to_string()]);
 }

@@ -14,6 +14,7 @@
 //! | `exclusion`, `liveness`, `bounds` | its parts: who believes in a hold; who has to be served; how long a call may take |
 //! | `run`, `post`, `noise` | the clock is moved from one moment to the next; late wake-ups; calls and lines are counted |
 //! | `real`, `keeper` | the same on a real server; its store |
+//! | `small` | the server of a world |
 //! | `order` | on a real server: who was passed, and tokens that do not grow |
 //! | `files` | on files: sockets that are removed, and processes that are killed |
 //! | `rows`, `crowd` | on PostgreSQL: rows that others lock; a client with hundreds of locks |
@@ -54,6 +55,7 @@ mod run;
 mod server;
 mod show;
 mod shrink;
+mod small;
 mod task;
 #[cfg(feature = "night")]
 mod turns;

@@ -1,7 +1,7 @@
 //! A program on a real server: with short times, and with faults that are done to the server itself.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,11 +12,12 @@ use fairlock_tests::{PostgresServer, RedisServer, look_until};
 
 use crate::files::Files;
 use crate::generate::generate;
-use crate::keeper::{Database, Keeper, Way};
-use crate::program::{Ask, Crowd, End, Hurt, Op, Program, Settings, Terms, Wait, What};
+use crate::keeper::{self, Database, Keeper, Way};
+use crate::program::{Actor, Ask, Crowd, End, Hurt, Op, Program, Settings, Terms, Wait, What};
 use crate::rows::Rows;
 use crate::server::name_of;
-use crate::weather::{Fault, Harm};
+use crate::small::Small;
+use crate::weather::{Fault, Harm, Loss};
 use crate::world::{Promise, World};
 
 /// A program has this long.
@@ -39,14 +40,19 @@ const MS: Duration = Duration::from_millis(1);
 pub struct Real {
     keeper: Keeper,
     killed: Vec<Duration>,
+    /// The faults of a world's network that have begun, by number.
+    disturbed: HashSet<usize>,
     is_frozen: bool,
     /// The sessions that lock rows, and the processes that are to be killed, by the numbers of their faults.
     locking: HashMap<usize, JoinHandle<()>>,
 }
 
 impl Real {
-    /// A server for this storm alone.
+    /// A server for this storm alone; the small one in a world.
     pub fn redis() -> Real {
+        if Small::is_here() {
+            return Real::on(Keeper::Small(Small));
+        }
         // Killed, it loses nothing: what it acknowledged was written, and the system keeps it.
         let server = RedisServer::builder().arg("appendonly", "yes").arg("appendfsync", "no");
         Real::on(Keeper::Redis(server.start()))
@@ -63,14 +69,20 @@ impl Real {
     }
 
     fn on(keeper: Keeper) -> Real {
-        Real { keeper, killed: Vec::new(), is_frozen: false, locking: HashMap::new() }
+        Real {
+            keeper,
+            killed: Vec::new(),
+            disturbed: HashSet::new(),
+            is_frozen: false,
+            locking: HashMap::new(),
+        }
     }
 
     /// One for each client, and those of the crowd.
     pub fn ways(&self, program: &Program) -> Vec<Way> {
         let crowd = program.crowd.iter().flat_map(|crowd| [crowd.distance, Duration::ZERO]);
         let distances = program.clients.iter().map(|client| client.distance).chain(crowd);
-        distances.map(|distance| self.keeper.way(distance)).collect()
+        distances.enumerate().map(|(client, distance)| self.keeper.way(client, distance)).collect()
     }
 
     /// The rows of the locks, if it has such.
@@ -100,6 +112,14 @@ impl Real {
             self.keeper.kill_connections(self.killed.len());
         }
         for (number, fault) in faults.iter().enumerate().filter(|(_, fault)| fault.at <= now) {
+            if matches!(fault.harm, Harm::Sever | Harm::Hush { .. } | Harm::Forget(_))
+                && self.disturbed.insert(number)
+            {
+                world.note(format_args!("the network: {fault:?}"));
+                let all = if fault.harm.forgets() { 1 } else { world.program.clients.len() };
+                let clients = (0..all).filter(|client| fault.hits(*client));
+                clients.for_each(|client| self.keeper.disturb(keeper::number(client), fault));
+            }
             let Some(lock) = fault.harm.row() else { continue };
             let Entry::Vacant(locking) = self.locking.entry(number) else { continue };
             let lasts = fault.end().saturating_sub(now);
@@ -190,8 +210,65 @@ fn scaled(program: &Program) -> Program {
     program
 }
 
+/// The same in a world: its network cuts off and silences single clients, and up to 28 actors wait.
+fn in_world(seed: u64) -> Program {
+    let mut program = generate(seed);
+    let dice = &mut Dice::new(seed ^ FOR_ROWS);
+    for fault in &mut program.faults {
+        fault.harm = match fault.harm {
+            Harm::Cut => Harm::Sever,
+            Harm::Silence | Harm::LoseRequests(_) => Harm::Hush { new: dice.roll(2) == 0 },
+            Harm::Refuse => Harm::Kill,
+            harm => harm,
+        };
+        fault.client = fault.client.filter(|_| fault.harm != Harm::Kill);
+    }
+    // One connection is held back at the moment of an ask, or the ask alone is.
+    let times: Vec<Duration> = program.actors.iter().flat_map(|actor| &actor.ops).map(|op| op.at).collect();
+    for _ in 0..dice.pick(&[0, 2, 4]) {
+        let (at, client) = (dice.pick(&times), Some(dice.index(program.clients.len())));
+        program.faults.push(Fault {
+            at,
+            lasts: dice.millis(800..=2500),
+            client,
+            harm: Harm::Hush { new: false },
+        });
+    }
+    for op in program.actors.iter_mut().flat_map(|actor| &mut actor.ops) {
+        if matches!(op.what, What::Take { .. } | What::Request(_))
+            && program.faults.len() > 2
+            && dice.roll(12) == 0
+        {
+            op.hurt = Some(Hurt::HoldsBack(dice.millis(1050..=6000)));
+        }
+    }
+    for number in 0..dice.pick(&[0, 0, 0, 4, 16]) {
+        let Actor { client, ops } = &program.actors[number % program.actors.len()];
+        let stays = |op: &&Op| !matches!(op.what, What::Shutdown | What::Drain(_) | What::DropClient);
+        let later =
+            ops.iter().filter(stays).take(4).map(|op| Op { at: op.at + dice.millis(0..=2000), ..*op });
+        let more = Actor { client: (client + 1) % program.clients.len(), ops: later.collect() };
+        program.actors.push(more);
+    }
+    let mut program = scaled(&program);
+    if dice.roll(6) == 0 {
+        let harm = Harm::Forget(dice.pick(&[Loss::Older, Loss::Empty, Loss::Step]));
+        program.faults.push(Fault {
+            at: dice.millis(0..=10_000),
+            lasts: dice.millis(0..=1500),
+            client: None,
+            harm,
+        });
+        program.faults.sort_by_key(|fault| fault.at);
+    }
+    program
+}
+
 /// The same, where in half of the programs the actors also take turns without a pause.
 pub fn on_redis(seed: u64) -> Program {
+    if Small::is_here() {
+        return in_world(seed);
+    }
     let mut program = scaled(&generate(seed));
     for actor in program.actors.iter_mut().filter(|_| seed.is_multiple_of(2)) {
         let asks = actor

@@ -20,6 +20,7 @@ use crate::noise::Noise;
 use crate::post::{connect, deliver};
 use crate::program::{End, Program, What};
 use crate::real::Real;
+use crate::small::Small;
 use crate::weather::Harm;
 use crate::world::{Finding, Place, Promise, World, locked};
 
@@ -31,6 +32,8 @@ const CLOSING: Duration = Duration::from_secs(60);
 const REAL_DRAIN: Duration = Duration::from_secs(100);
 /// How often it is looked at with a real clock.
 const LOOK: Duration = Duration::from_millis(2);
+/// In a world, where each look costs as much as ten milliseconds of the rest.
+const LOOK_IN_WORLD: Duration = Duration::from_millis(50);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// What came of a run.
@@ -192,7 +195,7 @@ impl Driver {
                 clock.step(at_most);
             }
             None => {
-                thread::sleep(at_most.min(LOOK));
+                thread::sleep(at_most.min(if Small::is_here() { LOOK_IN_WORLD } else { LOOK }));
                 self.world.beat();
             }
         }

@@ -42,6 +42,14 @@ pub enum Harm {
     Stop,
     /// On a real server: all connections are killed, at the beginning. On files: all sockets are removed.
     Kill,
+    /// In a world: some of the client's connections are reset, at the beginning.
+    Sever,
+    /// In a world: what the client and the server send each other arrives when the fault is over. Where `new` is not so, connections that
+    /// are made meanwhile work.
+    Hush { new: bool },
+    /// In a world: the server comes back with an older copy of its data, or with none, or its clock is stepped. What it granted may be gone:
+    /// from then on only the promises hold that need no memory.
+    Forget(Loss),
     /// On a real server: its process stands still. On files: a step stands still that has the file of each lock.
     Freeze,
     /// Everything stands still, also the server: the clock is stepped by as long as the fault lasts.
@@ -54,6 +62,14 @@ pub enum Harm {
     Block { lock: usize },
 }
 
+/// How a server forgets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    Older,
+    Empty,
+    Step,
+}
+
 impl Harm {
     /// The lock whose row is locked, or that others take. Nothing is done to clients then: each lives, and can be reached.
     pub fn row(self) -> Option<usize> {
@@ -61,6 +77,11 @@ impl Harm {
             Harm::Chain { lock, .. } | Harm::Block { lock } => Some(lock),
             _ => None,
         }
+    }
+
+    /// Whether what was granted may be gone.
+    pub fn forgets(self) -> bool {
+        matches!(self, Harm::Forget(_))
     }
 
     /// How long each transaction takes.
@@ -299,6 +320,7 @@ impl Weather {
                     | Harm::Cut
                     | Harm::Silence
                     | Harm::Freeze
+                    | Harm::Hush { .. }
                     | Harm::LoseRequests(100)
                     | Harm::HoldBack(100)
                     | Harm::LoseReplies(100)

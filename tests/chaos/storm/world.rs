@@ -3,26 +3,28 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use fairlock::backend::Backend;
-use fairlock::{Cancel, Client, ClientId, Clock, LockName, ManualClock, MemoryBackend};
+use fairlock::backend::{Backend, LockState};
+use fairlock::{Cancel, Client, ClientId, Clock, LockName, ManualClock, MemoryBackend, RedisBackend};
 use fairlock_tests::look_until;
 pub use fairlock_tests::oracle::Promise;
 
 use crate::bounds::Call;
 pub use crate::finding::Finding;
 use crate::holds::Holds;
+use crate::judge;
 use crate::keeper::Way;
 use crate::late::{Late, Mark};
 use crate::life::{Life, Told};
 use crate::link::Link;
-use crate::look::BUSY;
+use crate::look::{BUSY, busy};
 use crate::order::Order;
 use crate::program::Program;
 use crate::real::LATEST;
-use crate::server::Server;
+use crate::server::{Server, name_of, seen_in};
+use crate::small::{Small, TEST};
 use crate::task::Bell;
 use crate::weather::Weather;
 
@@ -55,6 +57,8 @@ pub struct World {
     findings: Mutex<Vec<Finding>>,
     over: AtomicBool,
     bell: Mutex<Option<Arc<Bell>>>,
+    /// By which a test looks into the small Redis.
+    watcher: OnceLock<Box<dyn Backend>>,
     counts: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -103,6 +107,7 @@ impl World {
             findings: Mutex::default(),
             over: AtomicBool::new(false),
             bell: Mutex::default(),
+            watcher: OnceLock::new(),
             counts: Mutex::default(),
             program: program.clone(),
         };
@@ -121,6 +126,17 @@ impl World {
             Place::Memory { store, .. } => Some(store),
             Place::Server { .. } => None,
         }
+    }
+
+    /// What the small Redis of a world keeps; none elsewhere.
+    pub fn states(&self) -> Option<Vec<LockState>> {
+        let (Place::Server { .. }, true) = (&self.place, Small::is_here()) else { return None };
+        let watcher = self.watcher.get_or_init(|| {
+            Box::new(RedisBackend::connect(&Small::url(TEST)).expect("the test's connection is never cut"))
+        });
+        (0..self.program.locks.len())
+            .map(|lock| seen_in(&**watcher, &LockName::new(&name_of(lock)).ok()?))
+            .collect()
     }
 
     /// The clock that the driver moves, if there is one.
@@ -181,6 +197,10 @@ impl World {
     }
 
     pub fn found(&self, promise: Promise, what: impl Into<String>) {
+        let needs_no_memory = matches!(promise, Promise::Bound | Promise::Liveness | Promise::Noise);
+        if !needs_no_memory && self.weather.faults().iter().any(|fault| fault.harm.forgets()) {
+            return;
+        }
         let finding = Finding { promise, at: self.now(), what: what.into() };
         self.note(format_args!("FOUND {promise:?}: {}", finding.what));
         let mut findings = locked(&self.findings);
@@ -238,7 +258,7 @@ impl World {
     /// Whether it was taken by force so late that its holder may not have been told: that is told at its next renewal.
     pub fn was_forced(&self, lock: &LockName) -> bool {
         let forced = locked(&self.forced).get(lock.as_str()).copied();
-        forced.is_some_and(|at| self.now() < at + self.program.longest_lease() + BUSY)
+        forced.is_some_and(|at| self.now() < at + self.program.longest_lease() + busy())
     }
 
     /// Keeps a message until it arrives.
@@ -294,7 +314,13 @@ impl World {
             .build();
         let built = match built {
             Ok(built) => built,
-            Err(error) => return self.found(Promise::Answer, format!("no client can be made: {error}")),
+            Err(error) => {
+                if judge::is_calm(self, &life, self.now()) {
+                    self.found(Promise::Answer, format!("no client can be made: {error}"));
+                }
+                locked(&life.fate).dropped = Some(self.now());
+                return;
+            }
         };
         let (world, told) = (Arc::downgrade(self), Arc::downgrade(&life));
         built.on_lost(move |lost| {
