@@ -58,6 +58,7 @@ struct Thread {
     is_late: bool,
 }
 
+#[derive(Default)]
 pub struct World {
     seed: u64,
     threads: Vec<Thread>,
@@ -90,20 +91,8 @@ pub fn begin(seed: u64) {
     let mut dice = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..8).for_each(|_| _ = next(&mut dice));
     let restless = [0, 300, 3_000, 12_000][next(&mut dice) as usize % 4];
-    let mut world = World {
-        seed,
-        threads: Vec::new(),
-        names: 0,
-        ready: Vec::new(),
-        now: 0,
-        dice,
-        chance: dice ^ 0xdead_beef_1234_5678,
-        restless,
-        leaving: None,
-        switches: 0,
-        trace: 0,
-        net: Net::new(next(&mut dice)),
-    };
+    let (chance, net) = (dice ^ 0xdead_beef_1234_5678, Net::new(next(&mut dice)));
+    let mut world = World { seed, dice, chance, restless, net, ..World::default() };
     world.add(State::Runs);
     WORLD.store(Box::into_raw(Box::new(world)), Ordering::SeqCst);
     ME.set(0);
@@ -295,9 +284,7 @@ impl World {
     fn stuck(&self, why: &str) -> ! {
         eprintln!("{}; STUCK: {why}", self.report());
         let waiting = self.threads.iter().filter(|thread| thread.state != State::Dead);
-        waiting.for_each(|thread| {
-            eprintln!("  thread {}: {:?} {:?}", thread.name, thread.state, thread.deadline)
-        });
+        waiting.for_each(|thread| eprintln!("  {}: {:?} {:?}", thread.name, thread.state, thread.deadline));
         // SAFETY: ends the process without running anything more of it.
         unsafe { libc::_exit(70) }
     }

@@ -82,10 +82,8 @@ impl Redis {
 
     /// What it says to these bytes, and what they ask of the world.
     pub fn feed(&mut self, con: usize, bytes: &[u8], clock: u64, uptime: u64) -> (Said, Vec<Vec<Bytes>>) {
-        {
-            let mut store = self.store.borrow_mut();
-            (store.clock, store.uptime) = (clock, uptime);
-        }
+        self.store.borrow_mut().clock = clock;
+        self.store.borrow_mut().uptime = uptime;
         let (mut said, mut asked) = (BTreeMap::<usize, Bytes>::new(), Vec::new());
         if let Some((rest, _)) = self.sessions.get_mut(&con) {
             rest.extend(bytes);
@@ -131,12 +129,8 @@ impl Redis {
                         all.push(con);
                         channels.push(channel.clone());
                     }
-                    let word = Reply::Text(name.to_ascii_lowercase());
-                    Reply::List(vec![
-                        word,
-                        Reply::Text(channel.clone()),
-                        Reply::Number(channels.len() as i64),
-                    ])
+                    let [word, which] = [name.to_ascii_lowercase(), channel.clone()].map(Reply::Text);
+                    Reply::List(vec![word, which, Reply::Number(channels.len() as i64)])
                 };
                 words[1..].iter().map(&mut change).collect()
             }
@@ -199,9 +193,7 @@ fn globals(lua: &Lua, store: &Rc<RefCell<Store>>) -> mlua::Result<()> {
                 Value::String(word) => Ok(word.as_bytes().to_vec()),
                 Value::Integer(number) => Ok(number.to_string().into_bytes()),
                 Value::Number(number) => Ok(printed(number).into_bytes()),
-                _ => Err(mlua::Error::runtime(
-                    "ERR Lua redis lib command arguments must be strings or integers",
-                )),
+                _ => Err(mlua::Error::runtime("ERR command arguments must be strings or integers")),
             };
             let words: Vec<Bytes> = words.into_iter().map(word).collect::<mlua::Result<_>>()?;
             match store.borrow_mut().run(&words) {

@@ -51,6 +51,7 @@ impl Real {
     /// A server for this storm alone; the small one in a world.
     pub fn redis() -> Real {
         if Small::is_here() {
+            Small.suffers(&["RESTART", "0", "empty"]); // of a program before this one
             return Real::on(Keeper::Small(Small));
         }
         // Killed, it loses nothing: what it acknowledged was written, and the system keeps it.
