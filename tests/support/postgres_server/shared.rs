@@ -36,7 +36,9 @@ fn of_run(builder: PostgresServerBuilder, run: &str) -> PostgresServer {
     let mut known = String::new();
     file.read_to_string(&mut known).expect("it can be read");
     let Some((port, dir)) = known.split_once(' ') else {
-        let server = builder.start_in(WorkDir::until_the_end_of(parent_id(), &path));
+        // A wrapper stands between nextest and the test.
+        let nextest = std::env::var("FAIRLOCK_RUN_PID").ok().and_then(|pid| pid.parse().ok());
+        let server = builder.start_in(WorkDir::until_the_end_of(nextest.unwrap_or_else(parent_id), &path));
         let known = format!("{} {}", server.port(), server.dir().display());
         file.write_all(known.as_bytes()).expect("it can be written");
         return server;
