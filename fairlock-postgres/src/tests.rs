@@ -282,8 +282,8 @@ fn many_migrate_at_once_and_none_fails() {
 fn locks_in_use_are_listed_page_by_page() {
     let ((backend, mut con), ann) = (stage(), OwnerId::new("ann:1"));
     con.script(
-        "insert into fairlock.lock (name, h_owner, h_request, h_token, h_count, h_since, h_ends, h_label) select \
-         convert_to(format('held:%s', lpad(n::text, 4, '0')), 'UTF8'), 'a:1', 1, n, 1, fairlock.micros(), fairlock.micros() + 1e9, \
+        "insert into fairlock.lock (name, last, h_owner, h_request, h_token, h_count, h_since, h_ends, h_label) select \
+         convert_to(format('held:%s', lpad(n::text, 4, '0')), 'UTF8'), n, 'a:1', 1, n, 1, fairlock.micros(), fairlock.micros() + 1e9, \
          '' from generate_series(1, 1001) n; insert into fairlock.lock (name) values ('unused'), ('\\xff')",
         soon(),
     )
