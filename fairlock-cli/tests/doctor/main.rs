@@ -46,8 +46,11 @@ fn of<'a>(findings: &'a [[String; 3]], verdict: &str) -> Vec<&'a str> {
     findings.iter().filter(|finding| finding[1] == verdict).map(|finding| finding[0].as_str()).collect()
 }
 
+/// `verdict` is empty where it depends on how quick the machine is.
 #[track_caller]
 fn assert_found(findings: &[[String; 3]], topic: &str, verdict: &str, words: &str) {
-    let is_found = |[of, word, text]: &[String; 3]| of == topic && word == verdict && text.contains(words);
+    let is_found = |[of, word, text]: &[String; 3]| {
+        of == topic && (verdict.is_empty() || word == verdict) && text.contains(words)
+    };
     assert!(findings.iter().any(is_found), "{topic} {verdict} {words}: {findings:#?}");
 }
