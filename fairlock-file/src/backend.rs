@@ -218,8 +218,8 @@ impl Backend for FileBackend {
         let files = &self.files;
         files.dir.check()?;
         let (subscription, listener) = wake_ups::subscribe(files, client, sink).map_err(|error| {
-            let what = format_args!("can't make the files of a client in {}", files.dir.path.display());
-            failure(what, files.dir.explained(error))
+            let dir = files.dir.path.display();
+            failure(format_args!("can't make the files of a client in {dir}"), files.dir.explained(error))
         })?;
         let mut listeners = self.listeners.lock();
         listeners.retain(|_, listener| listener.strong_count() > 0);
