@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairlock::Cancel;
 
 use crate::life::Life;
-use crate::look::{RETRY, SLACK, busy};
+use crate::look::{BUSY, RETRY, SLACK};
 use crate::world::{Promise, World, locked};
 
 /// A call that an actor is in.
@@ -55,7 +55,7 @@ pub fn calls(world: &World) {
 fn overdue(world: &World, call: &Call, now: Duration, cancelled: Option<Duration>) -> Option<String> {
     let (client, settings) = (call.life.client, call.life.settings);
     let response = world.program.response;
-    let slack = if world.store().is_some() { SLACK } else { busy() };
+    let slack = if world.store().is_some() { SLACK } else { BUSY };
     let before = call.began.saturating_sub(3 * RETRY);
     let calm =
         world.weather.is_calm(client, before, now, true) && world.weather.rows_are_free(None, before, now);

@@ -207,7 +207,7 @@ impl Holds {
                 if is_collected && world.weather.stopped_until(life.client, now).is_some() {
                     continue;
                 }
-                if comes_soon && now < *seen.gone.get_or_insert(now) + busy() {
+                if comes_soon && now < *seen.gone.get_or_insert(now) + busy(world) {
                     continue;
                 }
                 let what =

@@ -90,7 +90,7 @@ impl Oracle {
     /// one may be dead.
     pub fn handed_on(&mut self, world: &World, said: &[Said]) {
         let late = if world.program.sends_late() { LATEST } else { Duration::ZERO };
-        let bound = world.program.longest_lease() + 2 * world.program.longest_ttl() + late + busy();
+        let bound = world.program.longest_lease() + 2 * world.program.longest_ttl() + late + busy(world);
         let now = world.now();
         for lock in 0..world.program.locks.len() {
             let name = name_of(lock);

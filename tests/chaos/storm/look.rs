@@ -23,8 +23,8 @@ const NEVER_BUSY: Duration = Duration::from_millis(500);
 pub const RETRY: Duration = Duration::from_secs(1);
 
 /// By how much anything may be late, for no fault of the program.
-pub fn busy() -> Duration {
-    if Small::is_here() { NEVER_BUSY } else { BUSY }
+pub fn busy(world: &World) -> Duration {
+    if world.store().is_none() && Small::is_here() { NEVER_BUSY } else { BUSY }
 }
 
 /// What was seen at earlier moments.

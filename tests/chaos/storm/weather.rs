@@ -285,7 +285,7 @@ impl Weather {
         match fault.harm {
             Harm::LateWakeUps(longest) => longest,
             // What it still begins is undone after that, counted from when its caller is told.
-            Harm::HoldBack(_) => MARGIN + self.told_late(fault),
+            Harm::HoldBack(_) | Harm::Hush { .. } => MARGIN + self.told_late(fault),
             _ => Duration::ZERO,
         }
     }

@@ -258,7 +258,7 @@ impl World {
     /// Whether it was taken by force so late that its holder may not have been told: that is told at its next renewal.
     pub fn was_forced(&self, lock: &LockName) -> bool {
         let forced = locked(&self.forced).get(lock.as_str()).copied();
-        forced.is_some_and(|at| self.now() < at + self.program.longest_lease() + busy())
+        forced.is_some_and(|at| self.now() < at + self.program.longest_lease() + busy(self))
     }
 
     /// Keeps a message until it arrives.
