@@ -108,7 +108,7 @@ impl FileBackend {
         }
     }
 
-    /// The answer; or this one if the directory was removed, and with it what this client had there.
+    /// The answer; or `gone` if the directory was removed, and with the directory what this client had there.
     fn or_if_removed<A>(&self, gone: A, answer: Result<A, BackendError>) -> Result<A, BackendError> {
         answer.or_else(|error| if self.files.dir.was_removed() { Ok(gone) } else { Err(error) })
     }

@@ -24,8 +24,8 @@ use crate::slots::{Content, State};
 
 /// How many files stay open.
 const MOST_OPEN: usize = 64;
-/// So often a caller looks for a file to become free before it sleeps in between: a step takes microseconds. Then it sleeps for as long as it
-/// has waited, but looks so often at least before its time is over: a crowd that looks without a pause takes the processor from the steps.
+/// How often a caller looks for a free file without a pause: a step takes microseconds. Then each pause is as long as the wait so far, but
+/// the caller looks at least so often until its time is over. A crowd that looks without a pause takes the processor from the steps.
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_micros(100);
 const LOOKS_WITH_PAUSES: u32 = 40;
