@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock::backend::LockState;
 use fairlock::{LockKind, Waiter, WaitingRequest};
 
-use crate::look::{Oracle, RETRY, Said, busy};
+use crate::look::{BUSY, Oracle, RETRY, Said};
 use crate::real::LATEST;
 use crate::server::{name_of, taken_of, units_of};
 use crate::world::{Promise, World, locked};
@@ -90,7 +90,7 @@ impl Oracle {
     /// one may be dead.
     pub fn handed_on(&mut self, world: &World, said: &[Said]) {
         let late = if world.program.sends_late() { LATEST } else { Duration::ZERO };
-        let bound = world.program.longest_lease() + 2 * world.program.longest_ttl() + late + busy(world);
+        let bound = world.program.longest_lease() + 2 * world.program.longest_ttl() + late + BUSY;
         let now = world.now();
         for lock in 0..world.program.locks.len() {
             let name = name_of(lock);

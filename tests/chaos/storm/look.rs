@@ -62,8 +62,9 @@ impl Oracle {
             None => {
                 exclusion::each_other(world, &said);
                 self.handed_on(world, &said);
-                // In a world the server can be looked into, too.
-                for (lock, state) in world.states().into_iter().flatten().enumerate() {
+                // In a world the server can be looked into, too. What arrives late may begin something for nobody.
+                let states = if world.program.sends_late() { None } else { world.states() };
+                for (lock, state) in states.into_iter().flatten().enumerate() {
                     self.ghosts(world, lock, &said, &state);
                 }
                 self.shutdowns(world, &said, &[]);
