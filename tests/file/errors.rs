@@ -77,16 +77,16 @@ fn users_of_one_group_share_a_directory() {
 fn a_full_and_a_read_only_directory_say_so() {
     let locks = Locks::new();
     fs::create_dir(locks.dir()).unwrap();
-    for (then, cause, kind) in [
-        ("head -c 1000000 /dev/zero >\"$0/full\"", "No space left on device", "Refused"),
-        ("mount -o remount,ro \"$0\"", "Read-only file system", "Denied"),
+    for (then, cause, says_so) in [
+        ("head -c 1000000 /dev/zero >\"$0/full\"", "No space left on device", "make room"),
+        ("mount -o remount,ro \"$0\"", "Read-only file system", "denies access"),
     ] {
         let script =
             format!("mount -t tmpfs -o size=64k none \"$0\" && {{ {then}; exec \"$@\"; }} 2>/dev/null");
         let dir = locks.dir();
         let said = says(&locks, &["unshare", "-rm", "sh", "-c", &script, dir.to_str().unwrap()]);
         assert!(said.contains(cause) && said.contains("can't make"), "{said}");
-        assert!(said.contains(kind), "{said}");
+        assert!(said.contains(says_so), "{said}");
     }
 }
 

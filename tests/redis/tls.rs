@@ -118,7 +118,7 @@ fn an_unreadable_certificate_takes_nothing_from_the_others() {
             assert!(said.contains("ten locks over TLS: done"), "{said}");
         }
         let said = says(&bad, &dir).replace('\n', " ");
-        assert_says(&said, &["InvalidConfig", "no certificate of an authority can be read ("]);
+        assert_says(&said, &["invalid configuration", "no certificate of an authority can be read ("]);
     }
 }
 
@@ -132,7 +132,8 @@ fn an_expired_certificate_or_one_for_another_host_is_refused() {
         let server = RedisServer::builder().flawed_tls(flaw).requirepass("kanarie").start();
         let test = "an_expired_certificate_or_one_for_another_host_is_refused";
         let said = in_a_process_that_trusts(server.ca_file(), test, &[server.url()]);
-        let parts = ["refused: ", &server.address(), "certificate is not trusted", word, "InvalidConfig"];
+        let parts =
+            ["refused: ", &server.address(), "certificate is not trusted", word, "invalid configuration"];
         assert_says(&said.replace('\n', " "), &parts);
         assert!(!said.contains("kanarie"), "{said}");
         assert!(server.clients().is_empty());

@@ -154,23 +154,6 @@ fn a_panic_in_the_middle_gives_back_what_is_held() {
     assert!(world.client.held().is_empty());
 }
 
-/// A name whose hold is lost before it is entered again is not waited for. To wait for it could deadlock with the later name that
-/// is held.
-#[test]
-fn a_name_lost_before_its_re_entry_is_not_waited_for() {
-    let world = World::new();
-    let (client, store) = (world.client.clone(), world.store.clone());
-    let running = world.begin(move || {
-        let _outer = ["b", "c"].map(|name| client.fair_lock(name).unwrap().lock().unwrap());
-        store.delay(Op::Acquire, S); // that of `a`
-        client.lock_all(&["a", "b", "c"]).map(drop)
-    });
-    world.shared.ledger.lose(&world.claim("b"), LostCause::Taken);
-    world.store.plan().acquire.push_back(busy());
-    let (ended, took) = world.finish(&running);
-    assert!(matches!(ended, Err(Error::Misuse { lock, .. }) if lock.as_str() == "b") && took == S);
-}
-
 /// The first loss is the guard's, whichever it is.
 #[test]
 fn the_guard_is_lost_with_the_first_of_its_holds() {

@@ -224,6 +224,6 @@ fn the_readmes_program_prints_its_error_for_people() {
     let (path, said) = compile(dir.path(), &program.replace(":6379", ":1"));
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     let ran = Command::new(path).output().unwrap();
-    let message = format!("the store is unavailable: {REFUSED}\n");
+    let message = format!("Error: the store is unavailable: {REFUSED}\n");
     assert_eq!((String::from_utf8_lossy(&ran.stderr).as_ref(), ran.status.code()), (&*message, Some(1)));
 }
