@@ -158,7 +158,7 @@ mod tests {
 
     /// The server's clock is never behind what it is taken for, nor ahead by more than is said.
     #[test]
-    fn the_best_reading_of_the_clock_counts_until_another_contradicts() {
+    fn the_best_reading_of_the_clock_counts_until_contradicted() {
         let (recent, now) = (Recent::default(), Instant::now());
         assert!(recent.clock(now).is_none());
         recent.heard(NOW, now - SECOND / 100);
