@@ -72,63 +72,41 @@ pub(crate) fn read_list<T: Coded>(from: &mut &[u8], mut take: impl FnMut(T) -> O
     (0..length).try_for_each(|_| take(read(from)?))
 }
 
-/// Wide enough for the nanoseconds of any duration.
-impl Coded for u128 {
-    fn write(&self, out: &mut Vec<u8>) {
-        let mut rest = *self;
-        while rest > 0x7f {
-            out.push((rest & 0x7f) as u8 | 0x80);
-            rest >>= 7;
-        }
-        out.push(rest as u8);
-    }
+/// Seven bits a byte, the least first; the last byte has no bit more.
+macro_rules! coded_by_sevens {
+    ($($number:ident)*) => {$(
+        impl Coded for $number {
+            fn write(&self, out: &mut Vec<u8>) {
+                let mut rest = *self;
+                while rest > 0x7f {
+                    out.push((rest & 0x7f) as u8 | 0x80);
+                    rest >>= 7;
+                }
+                out.push(rest as u8);
+            }
 
-    fn read(from: &mut &[u8]) -> Option<u128> {
-        let mut number = 0;
-        for shift in (0..128).step_by(7) {
-            let (byte, rest) = from.split_first()?;
-            let part = u128::from(byte & 0x7f);
-            *from = rest;
-            number |= part << shift;
-            if (part << shift) >> shift != part {
-                return None;
-            }
-            if *byte <= 0x7f {
-                return Some(number);
+            fn read(from: &mut &[u8]) -> Option<$number> {
+                let mut number = 0;
+                for shift in (0..$number::BITS).step_by(7) {
+                    let (byte, rest) = from.split_first()?;
+                    let part = $number::from(byte & 0x7f);
+                    *from = rest;
+                    number |= part << shift;
+                    if (part << shift) >> shift != part {
+                        return None;
+                    }
+                    if *byte <= 0x7f {
+                        return Some(number);
+                    }
+                }
+                None
             }
         }
-        None
-    }
+    )*};
 }
 
-/// As of 128 bits, but several times as quick: a long queue is mostly numbers.
-impl Coded for u64 {
-    fn write(&self, out: &mut Vec<u8>) {
-        let mut rest = *self;
-        while rest > 0x7f {
-            out.push((rest & 0x7f) as u8 | 0x80);
-            rest >>= 7;
-        }
-        out.push(rest as u8);
-    }
-
-    fn read(from: &mut &[u8]) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = from.split_first()?;
-            let part = u64::from(byte & 0x7f);
-            *from = rest;
-            number |= part << shift;
-            if (part << shift) >> shift != part {
-                return None;
-            }
-            if *byte <= 0x7f {
-                return Some(number);
-            }
-        }
-        None
-    }
-}
+// The nanoseconds of any duration fit 128 bits. 64 bits are several times as quick: a long queue is mostly numbers.
+coded_by_sevens! { u64 u128 }
 
 impl Coded for u32 {
     fn write(&self, out: &mut Vec<u8>) {
