@@ -1,6 +1,6 @@
 -- Renews holds: their leases and counts.
 -- KEYS: lock (Keys::lock) and record (Keys::record) of each hold
--- ARGV: count of each hold, lease of each (ms; empty: as it is), then owner, request and token of each
+-- ARGV: count of each hold, lease of each (ms), then owner, request and token of each
 -- Returns: {renewed, position of each hold that is lost, minus that of each whose renewal was refused}; for one hold the
 --   refusal itself
 -- Effects: the lease of each hash is renewed, and the token's if it would end before; the counts are set, not incremented, so a
@@ -17,11 +17,9 @@ local function renew(lock, record, owner, request, token)
   -- PEXPIRE comes first: a full server never refuses it, and it changes nothing if the right to HSET is missing.
   if held ~= count then
     local left = redis.call('PTTL', lock)
-    local stays = left < 0 and lease or math.max(1, left)
-    if stays ~= '' then redis.call('PEXPIRE', lock, stays) end
+    redis.call('PEXPIRE', lock, left < 0 and lease or math.max(1, left))
     redis.call('HSET', lock, owner, count)
   end
-  if lease == '' then return true end
   local keep = 2 * tonumber(lease)
   redis.call('PEXPIRE', lock, lease)
   if token_left < keep then redis.call('PEXPIRE', record, string.format('%.0f', keep)) end
