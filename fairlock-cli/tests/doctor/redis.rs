@@ -40,12 +40,12 @@ fn slow_hand_overs_are_found_whatever_the_reason() {
 
     let server = RedisServer::builder().acl("user mute on >canary ~* &* +@all -publish").start();
     let (_, findings) = look(&server.url_as("mute", "canary"), &[]);
-    assert_found(&findings, "hand-overs", "note", "10 of 10 by polling, since no wake-up arrived");
+    assert_found(&findings, "hand-overs", "note", "by polling, since no wake-up arrived");
 
     let proxy = Proxy::start(server.port());
     proxy.set(Traffic::WakeUps, Rule::Swallow);
     let findings = judge(&proxy.url(), &[], 0, &[]);
-    assert_found(&findings, "hand-overs", "note", "half of 3 within 1.7s");
+    assert_found(&findings, "hand-overs", "note", "by polling, since no wake-up arrived");
     assert_no_residue(&server, &[]);
 }
 
