@@ -52,7 +52,7 @@ fn a_repeat_that_finds_nothing_after_the_end_has_kept_it() {
 #[test]
 fn without_an_answer_the_kept_hold_is_not_released() {
     let s = threads().a().locks().keep().is_down();
-    s.a().keeps(600 * S).fails(Unavailable).after(9 * S..=ms(9999)).told("planned: down");
+    s.a().keeps(600 * S).fails(Unavailable).after(9 * S..=10 * S).told("planned: down");
     s.a().told("the lock may be kept for").pass(60 * S).called(RELEASE, 0).called(RENEW, 0).a().locks();
 }
 
@@ -60,7 +60,7 @@ fn without_an_answer_the_kept_hold_is_not_released() {
 #[test]
 fn a_lock_that_may_not_be_kept_is_asked_for_again() {
     let s = threads().a().locks().keep().says(DENIED.times(3)).a().keeps(600 * S).done().called(KEEP, 4);
-    s.b().locks().is_denied().keeps(600 * S).fails(Denied).after(9 * S..=ms(9999));
+    s.b().locks().is_denied().keeps(600 * S).fails(Denied).after(9 * S..=10 * S);
     s.b().told("planned: denied").told("the lock is free when its lease ends");
 }
 
