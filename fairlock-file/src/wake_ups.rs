@@ -163,6 +163,7 @@ impl Drop for Listening {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::sync::mpsc::{Sender, channel};
 
     use fairlock_core::LockName;
@@ -178,19 +179,28 @@ mod tests {
         }
     }
 
+    /// Ends the listener's thread, which may be sweeping, and removes the directory.
+    fn end(path: &Path, files: &Arc<LockFiles>, subscription: Subscription) {
+        drop(subscription);
+        while Arc::strong_count(files) > 1 {
+            thread::yield_now();
+        }
+        fs::remove_dir_all(path).unwrap();
+    }
+
     /// No test can fork: that is unsafe.
     #[test]
     fn the_copy_of_a_forked_child_ends_nothing() {
         let path = std::env::temp_dir().join(ClientId::random().to_string());
         let files = Arc::new(LockFiles::new(Arc::new(Dir::open(path.clone()).unwrap()), Machine::of_boot(1)));
         let (client, (ear, heard)) = (ClientId::random(), channel());
-        let (_subscription, listener) = subscribe(&files, client, Arc::new(Ear(ear))).unwrap();
+        let (subscription, listener) = subscribe(&files, client, Arc::new(Ear(ear))).unwrap();
         drop(Listening { listener, process: 0 });
         let (lock, owner) = (LockName::new("x").unwrap(), OwnerId::new(&format!("{client}:1")));
         send(&files.dir, &[WakeUp { lock, owner, kind: WakeUpKind::Recheck }]);
         assert!(heard.recv_timeout(Duration::from_secs(60)).unwrap().starts_with("Recheck"));
         assert!(files.dir.here(&client.to_string()).exists());
-        fs::remove_dir_all(path).unwrap();
+        end(&path, &files, subscription);
     }
 
     #[test]
@@ -198,11 +208,11 @@ mod tests {
         let path = std::env::temp_dir().join(ClientId::random().to_string());
         let files = Arc::new(LockFiles::new(Arc::new(Dir::open(path.clone()).unwrap()), Machine::of_boot(1)));
         let (ear, heard) = channel();
-        let (_subscription, listener) = subscribe(&files, ClientId::random(), Arc::new(Ear(ear))).unwrap();
+        let (subscription, listener) = subscribe(&files, ClientId::random(), Arc::new(Ear(ear))).unwrap();
         let started = Instant::now();
         listener.cannot_wait(&io::Error::other("too many"));
         assert!(started.elapsed() >= REST);
         assert_eq!(heard.try_recv().unwrap(), "Gap");
-        fs::remove_dir_all(path).unwrap();
+        end(&path, &files, subscription);
     }
 }
