@@ -15,7 +15,7 @@ use fairlock::{Client, Discipline, Error, Lock, Login, PostgresBackend, RedisBac
 use fairlock_tests::errors::{assert_corrupt, assert_says};
 use fairlock_tests::locks::patient;
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};
-use fairlock_tests::{CleanServer, RedisServer, eventually, wait_until_no_residue};
+use fairlock_tests::{CleanServer, RedisServer, eventually};
 
 /// Far longer than anything here takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
@@ -137,7 +137,6 @@ fn waiting_beside_redissons_queue_is_warned_of_once_per_lock() {
     eventually("the warning", || warned() == 1);
     drop(theirs);
     guard.unlock().unwrap();
-    wait_until_no_residue(&server);
 }
 
 /// All text of an error.
