@@ -1,6 +1,6 @@
 //! Locks, requests and times that tests have in common.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fairlock_core::backend::{Acquire, Hold, LockId, Place, RequestId};
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
@@ -8,8 +8,9 @@ use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-pub(crate) fn soon() -> Instant {
-    Instant::now() + SECOND * 15
+#[cfg(feature = "servers")]
+pub(crate) fn soon() -> std::time::Instant {
+    std::time::Instant::now() + SECOND * 15
 }
 
 pub(crate) fn lock(name: &str) -> LockId {
