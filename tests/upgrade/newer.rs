@@ -54,7 +54,9 @@ impl Store for OnRedis {
 /// A database of the server, and what is run there to plant.
 struct OnPostgres<'a>(&'a PostgresServer, String, &'static str);
 
-const STATES: &str = r"update fairlock.lock set state = '\x02' || substring(state from 2) where state <> ''";
+/// With a new revision, as each write has: else an attempt that is under way would write over it.
+const STATES: &str =
+    r"update fairlock.lock set state = '\x02' || substring(state from 2), rev = rev + 1 where state <> ''";
 const TABLES: &str =
     "alter table fairlock.lock rename to lock_2; update fairlock.meta set layout = 2, least_client = 2";
 
