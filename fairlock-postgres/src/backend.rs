@@ -1,4 +1,4 @@
-//! The operations of the store, in the order of the trait. Each operation asks questions about locks, and steps answer them.
+//! The operations of the store, in the order of the trait: each asks questions about locks, and steps answer them. And the list of locks.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,22 +6,26 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldKept, LockId, LockState, Place,
-    Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept, LockId,
+    LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
-use fairlock_core::{ClientId, LockKind};
-use fairlock_rules::{Presence, StoreContext};
+use fairlock_core::{ClientId, Error, LockKind, LockName};
+use fairlock_rules::{Presence, StoreContext, fits_pattern};
 
-use crate::ask::{ask, ask_one};
+use crate::combiner::Question;
 use crate::command::Command;
 use crate::net::address::Address;
-use crate::question::Question;
+use crate::net::schema::LONGEST_UNSYNCED;
+use crate::net::statement::LIST;
+use crate::net::{Row, Statement};
 use crate::renewal::renew;
-use crate::row::{Loaded, NEVER, changed};
-use crate::schema::LONGEST_UNSYNCED;
+use crate::row::{AFTER, Loaded, NEVER, changed};
+use crate::step::{ask, ask_one};
 use crate::store::Store;
-use crate::sweep::sweep_if_due;
 use crate::wake_ups::{ask_and_hear, place_renewed};
+
+/// How many rows `list.sql` reads.
+const PAGE: usize = 500;
 
 /// Locks in a PostgreSQL database: one row a lock, written by compare and swap.
 ///
@@ -51,7 +55,7 @@ impl Backend for PostgresBackend {
         let question =
             |hold: &Hold<'_>| Question::new(&hold.lock.name, deadline, Command::Release(hold.into()));
         let answers = ask(store, holds.iter().map(question), deadline);
-        sweep_if_due(store);
+        store.sweep_if_due();
         answers
     }
 
@@ -66,7 +70,7 @@ impl Backend for PostgresBackend {
                 place_renewed(&self.0, place, answer);
             }
         }
-        sweep_if_due(&self.0);
+        self.0.sweep_if_due();
         answers
     }
 
@@ -148,4 +152,46 @@ impl Drop for Subscribed {
             store.clients.remove(&self.name);
         }
     }
+}
+
+impl PostgresBackend {
+    /// Lists the locks that are held or waited for, by name, each with its holder, its first waiter and the number of waiters
+    /// ([`inspect`](fairlock_core::Lock::inspect) reads the others). In `pattern` `*` is any text, `?` one character, `[ab]` and
+    /// `[a-c]` a character of a list, `[^ab]` any other character; behind `\` a character stands for itself.
+    ///
+    /// It reads all rows of locks in use, 500 in each round trip. The list is not a snapshot. A damaged row is left out.
+    ///
+    /// # Errors
+    /// `Unsupported` if a newer version of fairlock keeps one of the locks; `Unavailable` when the server can't be reached; `Denied` without
+    /// the right to read.
+    pub fn locks(&self, pattern: Option<&str>) -> fairlock_core::Result<Vec<(LockName, LockState)>> {
+        let (pool, mut found, mut after) = (&self.0.pool, Vec::new(), Vec::new());
+        loop {
+            let rows = pool.ask(Statement::new(&LIST, [after.as_slice().into()]), pool.deadline())?;
+            for row in &rows {
+                let text = std::str::from_utf8(row.bytes(AFTER)?).ok();
+                let text = text.filter(|name| fits_pattern(pattern.unwrap_or("*"), name));
+                if let Some(name) = text.and_then(|name| LockName::new(name).ok())
+                    && let Some(state) = state_of(&name, row).map_err(|error| Error::about(&name, error))?
+                {
+                    found.push((name, state));
+                }
+            }
+            match rows.last() {
+                Some(last) if rows.len() == PAGE => after = last.bytes(AFTER)?.to_vec(),
+                _ => return Ok(found),
+            }
+        }
+    }
+}
+
+/// None for an unused lock, and for a damaged row.
+fn state_of(name: &LockName, row: &Row) -> Result<Option<LockState>, BackendError> {
+    let Loaded { entry, last, now } = match Loaded::read(row) {
+        Err(failure) if failure.kind == BackendErrorKind::Corrupt => return Ok(None),
+        loaded => loaded?,
+    };
+    let mut store_context = StoreContext::after(last);
+    let context = store_context.operation(name, now, &|_| Presence::Present);
+    Ok(entry.listed(&context, name))
 }

@@ -11,9 +11,9 @@ use fairlock_core::backend::{Backend, Released};
 use fairlock_core::{Clock, LockKind, LockName, ManualClock};
 use parking_lot::Mutex;
 
-use crate::ask::ask_one;
 use crate::command::Command;
 use crate::net::{Connection, Statement};
+use crate::step::ask_one;
 use crate::store::Store;
 use crate::test_server::{new_database, pooled};
 use crate::tests::{STANDING_CLOCK, pass, patient, session, soon};

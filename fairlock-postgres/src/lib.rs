@@ -1,21 +1,17 @@
 //! PostgreSQL backend of fairlock: one row a lock, decided by the rules of `fairlock-rules`, and written by compare and swap.
 //!
 //! ```text
-//!  doctor ──► builder   locks ──► backend   the operations, in the order of the trait
-//!                 ├► ask       by steps that callers share   renewal   heartbeats   sweep
-//!                 ├► wake_ups  sees to it that a client hears   listener   LISTEN and its checks   poller   looks instead
-//!                 ├► step      decides on rows as they were seen, and swaps them: one trip for many callers   swap   of one row
-//!                 └► store     what they share
-//!                      ├► combiner     who makes a step, for whom   question   command   answer
-//!                      ├► row         a lock as columns and bytes   schema   the layout   sql   the statements
-//!                      ├► recent      the server's clock, and rows as they were seen   window   what is swept next
-//!                      ├► pace        how many renewals a part has
-//!                      ├► clients     of this process   link   which of their requests wait   presence
-//!                      └► net         connections
+//!  doctor ──► builder   backend   the operations, in the order of the trait
+//!                 ├► renewal     heartbeats
+//!                 ├► wake_ups    sees to it that a client hears: by LISTEN, or by polling
+//!                 ├► step        decides on rows as they were seen, and swaps them: one trip for many callers
+//!                 ├► row         a lock as columns and bytes, and the swap of one row
+//!                 └► store       what they share: the server's clock, rows as they were seen, what is swept next
+//!                      ├► combiner   who makes a step, for which questions   command   and its answer
+//!                      ├► clients    of this process, and which of their requests wait
+//!                      └► net        connections, statements, the tables
 //! ```
 
-mod answer;
-mod ask;
 mod backend;
 mod builder;
 mod clients;
@@ -25,23 +21,11 @@ mod command;
 #[cfg(test)]
 mod conformance;
 mod doctor;
-mod link;
-mod listener;
-mod locks;
 mod net;
-mod pace;
-mod poller;
-mod presence;
-mod question;
-mod recent;
 mod renewal;
 mod row;
-mod schema;
-mod sql;
 mod step;
 mod store;
-mod swap;
-mod sweep;
 #[cfg(feature = "servers")]
 #[cfg(test)]
 mod test_server;
@@ -51,7 +35,6 @@ mod test_values;
 #[cfg(test)]
 mod tests;
 mod wake_ups;
-mod window;
 
 pub use backend::PostgresBackend;
 pub use builder::PostgresBuilder;

@@ -17,10 +17,10 @@ use fairlock_core::LockName;
 use fairlock_core::backend::{BackendError, Renew, Renewal};
 use fairlock_rules::lock_of;
 
-use crate::ask::{answer, answer_what_is_free};
+use crate::combiner::Question;
 use crate::command::Command;
 use crate::net::Failure;
-use crate::question::Question;
+use crate::step::{answer, answer_what_is_free};
 use crate::store::Store;
 
 /// The items to renew of one lock, each with its number.

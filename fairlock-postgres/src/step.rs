@@ -63,22 +63,57 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock_core::LockName;
+use fairlock_core::backend::BackendError;
 use fairlock_rules::{WakeUp, WakeUpKind};
 
+use crate::clients::channel_of;
+use crate::combiner::{Question, Reply, tell};
+use crate::command::{Answer, Command};
 use crate::net::pool::SOON;
+use crate::net::statement::{LOCK, NOTIFY, NOTIFY_IF};
 use crate::net::{Connection, Failure, Row, Statement};
-use crate::presence::channel_of;
-use crate::question::{Question, tell};
-use crate::row::{STATE, clock_of, hold_of, moment};
-use crate::sql::{LOCK, NOTIFY, NOTIFY_IF};
+use crate::row::{Clock, Outcome, STATE, Swap, clock_of, hold_of, moment};
 use crate::store::Store;
-use crate::swap::{Clock, Outcome, Swap};
 
 /// A row that was seen longer ago, and has no holder in this process, is likely another one by now.
 const LATELY: Duration = Duration::from_millis(100);
 /// How many swaps a step makes of one lock at most. In a crowd each miss means that another process got on.
 const ROUNDS: usize = 3;
 const SET_WAIT: &str = "select set_config('lock_timeout', $1, true)";
+
+/// The answers to these questions, in their order.
+pub(crate) fn ask<T: TryFrom<Answer, Error = Failure>>(
+    store: &Store,
+    questions: impl Iterator<Item = (Question, Reply)>,
+    deadline: Instant,
+) -> Vec<Result<T, BackendError>> {
+    let (questions, replies): (Vec<_>, Vec<Reply>) = questions.unzip();
+    answer(store, questions, deadline);
+    replies.into_iter().map(|reply| reply.get()?).collect()
+}
+
+/// The answer to a command.
+pub(crate) fn ask_one<T: TryFrom<Answer, Error = Failure>>(
+    store: &Store,
+    lock: &LockName,
+    command: Command,
+) -> Result<T, BackendError> {
+    let deadline = store.pool.deadline();
+    let (question, reply) = Question::new(lock, deadline, command);
+    answer(store, vec![question], deadline);
+    reply.get()?
+}
+
+/// Answers the questions of one call.
+pub(crate) fn answer(store: &Store, questions: Vec<Question>, deadline: Instant) {
+    store.combiner.operation(questions, deadline, |questions, waits| make(store, questions, waits, false));
+}
+
+/// Answers the watchdog's questions on the watchdog's own connection, and waits neither for a turn nor for a row. A question whose row
+/// others have locked, or write again and again, gets that as its answer.
+pub(crate) fn answer_what_is_free(store: &Store, questions: Vec<Question>) {
+    tell(make(store, questions, None, true), &Err(Failure::blocked()));
+}
 
 /// Makes a step. `waits`: the step waits for its only row, and the call's time is divided among so many; otherwise it waits for none.
 /// Returns the questions that have to be asked again.

@@ -15,13 +15,12 @@ use fairlock_tests::{PostgresServer, eventually};
 use postgres_protocol::IsNull;
 use postgres_protocol::message::frontend;
 
-use crate::ask::ask_one;
 use crate::command::Command;
-use crate::net::address::Address;
-use crate::net::{Connection, Failure, Statement, TlsConfig, open};
+use crate::net::address::{Address, TlsConfig};
+use crate::net::statement::{LIMITS, SWEEP};
+use crate::net::{Connection, Failure, Statement, open};
 use crate::row::moment;
-use crate::sql::{LIMITS, SWEEP};
-use crate::sweep;
+use crate::step::ask_one;
 use crate::test_server::{SERVER, new_database};
 pub(crate) use crate::test_values::*;
 use crate::{PostgresBackend, PostgresBuilder};
@@ -234,11 +233,11 @@ fn a_sweep_learns_whether_longer_leases_are_safe_by_now() {
     let first = process_of(&backend);
     for (level, longest) in [("off", Some(LEASE)), ("on", None)] {
         set(level);
-        sweep::sweep(&backend.0).unwrap();
+        backend.0.sweep().unwrap();
         assert_eq!(backend.longest_lease(), longest);
     }
     let second = process_of(&backend);
-    sweep::sweep(&backend.0).unwrap(); // there is nothing to be learned any more
+    backend.0.sweep().unwrap(); // there is nothing to be learned any more
     assert!(first != second && process_of(&backend) == second, "a caller finds the new session open");
 }
 

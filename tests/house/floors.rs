@@ -27,9 +27,8 @@ const HOUSE: [(&str, &str); 8] = [
     ("fairlock-net", "stream tls trust changeover socket resolver endpoint failure timeouts words url secrets"),
     (
         "fairlock-postgres",
-        "doctor builder locks backend renewal ask step swap sweep wake_ups listener poller store combiner question command answer clients
-         link recent pace row window presence schema
-         net net/pool net/layout net/open net/login net/connection net/wire net/rows net/statement net/address net/tls net/encoding net/failure sql",
+        "doctor builder backend renewal step wake_ups row store combiner command clients
+         net net/pool net/schema net/open net/connection net/statement net/address net/failure",
     ),
     ("fairlock-rules", "lock_entry queue interest context wrong wake_up bytes pattern"),
     (

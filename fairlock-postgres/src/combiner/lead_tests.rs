@@ -11,8 +11,8 @@ use fairlock_core::backend::{BackendError, ForceReleased};
 use fairlock_tests::eventually;
 
 use super::{Combiner, MOST_LOCKS};
+use crate::combiner::{Call, Question, Reply};
 use crate::command::Command;
-use crate::question::{Call, Question, Reply};
 use crate::test_values::{SECOND, lock};
 
 const ENOUGH: Duration = Duration::from_secs(60);

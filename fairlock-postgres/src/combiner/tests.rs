@@ -9,8 +9,8 @@ use fairlock_core::backend::{Acquire, Acquired, Backend, BackendError, ForceRele
 use fairlock_tests::eventually;
 
 use crate::combiner::Combiner;
+use crate::combiner::Question;
 use crate::command::Command;
-use crate::question::Question;
 use crate::step;
 use crate::test_server::new_database;
 use crate::tests::{SECOND, ask, hold, lock, number, patient, session, soon, stage, take};

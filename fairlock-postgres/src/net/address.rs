@@ -4,15 +4,32 @@
 //! `password`, `dbname`, `options`, `application_name`, `target_session_attrs`, `sslmode`, `sslrootcert`, `sslcert`, `sslkey`.
 //! Further options of libpq, sqlx and poolers have no effect, and the log says so: one address serves a program and its locks.
 //! Unknown options are refused: a typing error must not go unnoticed.
+//!
+//! Whether a session has TLS, and whose certificate is trusted, say `sslmode` and `sslrootcert`, as in libpq. But where TLS is required a
+//! certificate is always checked, by default for the host and with the authorities of the system.
+//!
+//! | `sslmode` | first | then | whose certificate, with `sslrootcert=FILE` | else |
+//! | --- | --- | --- | --- | --- |
+//! | none, `disable` | without | | | |
+//! | `allow` | without | with, if the server refuses the session | signed by one in the file | anyone's |
+//! | `prefer` | with | without, if the server has none, refuses the session, or the handshake fails | signed by one in the file | anyone's |
+//! | `require`, `verify-ca` | with | | signed by one in the file | for the host, by one of the system |
+//! | `verify-full` | with | | for the host, by one in the file | for the host, by one of the system |
+//!
+//! `sslrootcert=system` names the authorities of the system. Without `sslmode` it asks for `verify-full`, and a file for `prefer`, as
+//! does `sslcert`, the client's certificate for a server that asks. A configuration of the program's own stands in place of all files.
 
 use std::path::PathBuf;
+#[cfg(feature = "tls-rustls")]
+use std::sync::Arc;
 use std::time::Instant;
 
 use fairlock_core::backend::{Logins, log_safely};
-use fairlock_net::{Endpoint, Secrets, TlsSettings, bare_delimiter, percent_decoded};
+use fairlock_net::{
+    Changeover, Endpoint, Identity, Secrets, TlsSettings, Trust, bare_delimiter, percent_decoded,
+};
 
 use super::failure::Failure;
-use super::tls::{Mode, Options, Tls, TlsConfig};
 
 const PORT: u16 = 5432;
 
@@ -245,136 +262,102 @@ fn decoded(what: &str, text: &str) -> Result<String, Failure> {
     Ok(part)
 }
 
-#[cfg(test)]
-mod tests {
-    use fairlock_core::backend::{BackendError, BackendErrorKind};
+/// When a session has TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Never,
+    /// If the server wants it.
+    Allow,
+    /// If it is to be had.
+    Prefer,
+    Always,
+}
 
-    use fairlock_net::{Identity, Trust};
+#[derive(Clone, Debug)]
+pub(crate) struct Tls {
+    pub(super) mode: Mode,
+    pub(super) settings: TlsSettings,
+    pub(super) changeover: Changeover,
+}
 
-    use super::*;
+/// The program's own configuration, if it has one.
+#[cfg(feature = "tls-rustls")]
+pub(crate) type TlsConfig = Option<Arc<fairlock_net::rustls::ClientConfig>>;
+#[cfg(not(feature = "tls-rustls"))]
+pub(crate) type TlsConfig = Option<std::convert::Infallible>;
 
-    fn parse(url: &str) -> Result<Address, Failure> {
-        Address::parse(url, &TlsConfig::default())
+/// What an address says of TLS.
+#[derive(Default)]
+struct Options {
+    mode: Option<String>,
+    authorities: Option<String>,
+    certificate: Option<String>,
+    key: Option<String>,
+}
+
+impl Tls {
+    fn new(mode: Mode, settings: TlsSettings) -> Tls {
+        Tls { mode, settings, changeover: Changeover::default() }
     }
 
-    #[test]
-    fn all_parts_are_read() {
-        let url = "postgres://ann:p%40ss@one,two:6432,[::1]:7000/locks?target_session_attrs=read-write&options=-c%20x%3D1";
-        let address = parse(url).unwrap();
-        let tcp = |host: &str, port| Endpoint::Tcp { host: host.to_owned(), port };
-        assert_eq!(address.endpoints, [tcp("one", 5432), tcp("two", 6432), tcp("::1", 7000)]);
-        assert_eq!((address.user.as_str(), address.password.as_deref()), ("ann", Some("p@ss")));
-        assert_eq!((address.database.as_str(), address.options.as_deref()), ("locks", Some("-c x=1")));
-        let socket = Endpoint::Unix("/run/pg/.s.PGSQL.5433".into());
-        for url in ["postgres://ann@%2Frun%2Fpg:5433/db", "postgresql:///db?host=/run/pg&port=5433&user=ann"]
-        {
-            assert_eq!(parse(url).unwrap().endpoints.first(), Some(&socket));
+    /// # Errors
+    /// `InvalidConfig` for an unknown mode, a key without a certificate, or a configuration beside options that say otherwise.
+    fn of(options: Options, config: &TlsConfig) -> Result<Tls, Failure> {
+        #[cfg(feature = "tls-rustls")]
+        if let Some(config) = config {
+            return Tls::by(Arc::clone(config), options);
         }
-        assert_eq!(parse("postgres://ann@h").unwrap().database, "ann");
-    }
-
-    #[test]
-    fn an_address_of_another_client_serves_here_too() {
-        for options in
-            ["connect_timeout=10&keepalives=1", "channel_binding=prefer", "pgbouncer=true", "sslsni=1"]
-        {
-            let address = parse(&format!("postgres://a@h/db?{options}&sslmode=require\n")).unwrap();
-            assert!(address.tls.mode == Mode::Always && address.database == "db", "{options}");
+        #[cfg(not(feature = "tls-rustls"))]
+        let _ = config;
+        let Options { mode, authorities, certificate, key } = options;
+        let authorities = authorities.as_deref();
+        let identity = Identity::of(certificate, key).map_err(Failure::invalid)?;
+        let (mode, is_full) = match mode.as_deref() {
+            None if authorities == Some("system") => (Mode::Always, true),
+            None if authorities.is_some() || identity.is_some() => (Mode::Prefer, false),
+            None | Some("disable") => (Mode::Never, false),
+            Some("allow") => (Mode::Allow, false),
+            Some("prefer") => (Mode::Prefer, false),
+            Some("require" | "verify-ca") => (Mode::Always, false),
+            Some("verify-full") => (Mode::Always, true),
+            Some(_) => return Err(Failure::invalid("the address has an unsupported sslmode")),
+        };
+        if mode == Mode::Always && cfg!(not(feature = "tls-rustls")) {
+            return Err(Failure::invalid("a TLS connection needs the feature tls-rustls"));
         }
-        assert_eq!(parse("postgresql://a@h/db\n").unwrap().database, "db");
-        let options = "options=-c%20a%3D1&options[search_path]=x%20y&options%5Bb%5D=2&hostaddr=127.0.0.1";
-        let address = parse(&format!("postgres://a@h/db?{options}")).unwrap();
-        assert_eq!(address.options.as_deref(), Some("-c a=1 -c search_path=x\\ y -c b=2"));
-        assert_eq!(address.endpoints, [Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: 5432 }]);
-        let user = |of: [&str; 2]| user_here(|name| (name == of[0]).then(|| of[1].to_owned()));
-        assert_eq!(
-            [["PGUSER", "a"], ["LOGNAME", "b"]].map(user),
-            [Some("a".to_owned()), Some("b".to_owned())]
-        );
-        assert_eq!(user(["USER", ""]), None);
-        let refused = |url: &str| BackendError::from(parse(url).err().unwrap()).to_string();
-        let said = refused("postgres://a@h/db?aplication_name=x");
-        assert!(said.contains("option aplication_name: there are host,"), "{said}");
-        assert!(refused("postgres://a@h/db?channel_binding=require").contains("unsupported channel_binding"));
+        let trust = match authorities {
+            None if matches!(mode, Mode::Allow | Mode::Prefer) => Trust::Anyone,
+            None | Some("system") => Trust::System,
+            Some(file) if is_full => Trust::File(file.into()),
+            Some(file) => Trust::FileForAnyHost(file.into()),
+        };
+        // Where nothing can have it, nothing is asked for it in vain.
+        let mode = if cfg!(feature = "tls-rustls") { mode } else { Mode::Never };
+        Ok(Tls::new(mode, TlsSettings::Files { trust, identity }))
     }
 
-    #[test]
-    fn tls_is_asked_for_by_its_mode_and_its_authorities() {
-        let can = |mode| if cfg!(feature = "tls-rustls") { mode } else { Mode::Never };
-        let (file, any) = (Trust::File("/a b.crt".into()), Trust::FileForAnyHost("/a b.crt".into()));
-        let own =
-            |certificate: &str, key: &str| Identity { certificate: certificate.into(), key: key.into() };
-        for (options, mode, trust, identity) in [
-            ("", Mode::Never, Trust::System, None),
-            ("sslmode=disable&sslrootcert=/a%20b.crt", Mode::Never, any.clone(), None),
-            ("sslmode=allow", can(Mode::Allow), Trust::Anyone, None),
-            ("sslmode=prefer", can(Mode::Prefer), Trust::Anyone, None),
-            ("sslmode=prefer&sslrootcert=/a%20b.crt", can(Mode::Prefer), any.clone(), None),
-            ("sslrootcert=/a%20b.crt", can(Mode::Prefer), any.clone(), None),
-            ("sslrootcert=system", Mode::Always, Trust::System, None),
-            ("sslmode=require", Mode::Always, Trust::System, None),
-            ("sslmode=verify-ca&sslrootcert=", Mode::Always, Trust::System, None),
-            ("ssl-mode=require&ssl-ca=/a%20b.crt&sslcert=", Mode::Always, any.clone(), None),
-            ("sslrootcert=/a%20b.crt&sslmode=verify-ca", Mode::Always, any, None),
-            ("sslrootcert=/a%20b.crt&sslmode=verify-full", Mode::Always, file, None),
-            ("sslrootcert=system&sslmode=verify-full", Mode::Always, Trust::System, None),
-            ("sslcert=c.pem", can(Mode::Prefer), Trust::Anyone, Some(own("c.pem", "c.pem"))),
-            ("sslmode=require&ssl-cert=c&ssl-key=k", Mode::Always, Trust::System, Some(own("c", "k"))),
-        ] {
-            let address = parse(&format!("postgres://a@h/db?{options}")).unwrap();
-            let TlsSettings::Files { trust: found, identity: shown } = &address.tls.settings else {
-                panic!("{options}")
-            };
-            assert_eq!((address.tls.mode, found, shown), (mode, &trust, &identity), "{options}");
-        }
-    }
-
-    /// A configuration of the program's own asks for TLS, and the address neither forbids TLS nor names files.
     #[cfg(feature = "tls-rustls")]
-    #[test]
-    fn a_configuration_has_to_fit_its_address() {
-        let roots = fairlock_net::rustls::RootCertStore::empty();
-        let config = fairlock_net::rustls::ClientConfig::builder_with_provider(std::sync::Arc::new(
-            fairlock_net::rustls::crypto::ring::default_provider(),
-        ));
-        let config = config.with_safe_default_protocol_versions().unwrap();
-        let config = Some(std::sync::Arc::new(config.with_root_certificates(roots).with_no_client_auth()));
-        let read = |options: &str| Address::parse(&format!("postgres://a@h/db?{options}"), &config);
-        for (options, mode) in
-            [("", Mode::Always), ("sslmode=prefer", Mode::Prefer), ("sslmode=verify-ca", Mode::Always)]
-        {
-            let tls = read(options).unwrap().tls;
-            assert!(tls.mode == mode && matches!(tls.settings, TlsSettings::Config(_)), "{options}");
+    fn by(config: Arc<fairlock_net::rustls::ClientConfig>, options: Options) -> Result<Tls, Failure> {
+        let Options { mode, authorities, certificate, key } = options;
+        if authorities.or(certificate).or(key).is_some() {
+            let what = "`tls` is set, and the address has sslrootcert, sslcert or sslkey as well: leave out one or the other";
+            return Err(Failure::invalid(what));
         }
-        for (options, part) in [
-            ("sslmode=disable", "sslmode=disable"),
-            ("sslrootcert=system", "leave"),
-            ("sslcert=c&sslkey=k", "leave"),
-        ] {
-            let said = BackendError::from(read(options).err().unwrap()).to_string();
-            assert!(said.contains("`tls` is set") && said.contains(part), "{said}");
-        }
+        let mode = match mode.as_deref() {
+            Some("disable") => {
+                return Err(Failure::invalid("`tls` is set, and the address has sslmode=disable"));
+            }
+            None => Mode::Always,
+            mode => Tls::of(Options { mode: mode.map(str::to_owned), ..Options::default() }, &None)?.mode,
+        };
+        Ok(Tls::new(mode, TlsSettings::Config(config)))
     }
 
-    #[test]
-    fn what_can_not_work_is_refused_in_words_without_the_password() {
-        for (url, cause) in [
-            ("redis://h", "begins with postgres://"),
-            ("postgres://a:secret@h:0/db", "an invalid port"),
-            ("postgres://a:secret%4@h/db", "an invalid % in its password"),
-            ("postgres://a:secret%+4@h/db", "an invalid % in its password"),
-            ("postgres://a:secret%FF@h/db", "an invalid % in its password"),
-            ("postgres://a:secret@h/db?sslmode=secret", "an unsupported sslmode"),
-            ("postgres://a:secret@h/db?ssl=on", "an unknown option"),
-            ("postgres://a:secret@h/db?sslkey=k", "sslkey is set without sslcert"),
-            ("postgres://a:sec/secret@h/db", "%2F"),
-            ("postgres://a:secret%00@h/db", "has a NUL"),
-        ] {
-            let Err(failure) = parse(url) else { panic!("{url}") };
-            let error = BackendError::from(failure);
-            let (kind, message) = (error.kind(), error.message());
-            assert_eq!(kind, BackendErrorKind::InvalidConfig, "{url}");
-            assert!(message.contains(cause) && !message.contains("secret"), "{message}");
-        }
+    /// When a session at this server has it: over a Unix socket never.
+    pub(super) fn mode_at(&self, endpoint: &Endpoint) -> Mode {
+        endpoint.host().map_or(Mode::Never, |_| self.mode)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,22 +1,25 @@
-//! Opens one connection to the first of the hosts that takes writes, within a time.
+//! Opens one connection to the first of the hosts that takes writes, within a time: with TLS or without, and with a login.
 
 use std::io::Read;
 use std::time::Instant;
 
 use bytes::BytesMut;
 use fairlock_core::backend::{BackendErrorKind, Logins};
-use fairlock_net::{Endpoint, Stream, TlsSettings};
+use fairlock_net::{Endpoint, Stream, TlsFailure, TlsSettings};
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::authentication::md5_hash;
+use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
+use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
 use postgres_protocol::message::frontend;
 
-use super::address::Address;
+use super::address::{Address, Mode};
 use super::connection::Connection;
-use super::encoding::Encoding;
 use super::failure::Failure;
-use super::login::log_in;
-use super::statement::Statement;
-use super::tls::{self, Asked, Mode};
-use super::wire::Wire;
-use crate::sql::OPENED;
+use super::statement::{Encoding, OPENED, Statement};
+
+/// The most rounds of hashing that a server may ask for. PostgreSQL asks for 4,096 unless it is set up otherwise; a million take a
+/// second, which no deadline ends.
+const MOST_ROUNDS: u32 = 1_000_000;
 
 /// Each host gets a fair part of the time that is left. A host that takes no writes is passed over.
 ///
@@ -53,8 +56,8 @@ pub(crate) fn log_in_at(
     let log_in = |stream, has_tls| {
         // Only now: while the server is away nobody is asked for a login.
         let as_user = address.logged_in(deadline)?;
-        let mut con = Connection::new(Wire::new(stream, endpoint, &as_user), has_tls);
-        log_in(&mut con, &as_user, deadline).map_err(|failure| as_user.refused(failure, has_tls))?;
+        let mut con = Connection::new(stream, endpoint, &as_user, has_tls);
+        start(&mut con, &as_user, deadline).map_err(|failure| as_user.refused(failure, has_tls))?;
         as_user.logins.iter().for_each(Logins::accepted);
         if has_tls {
             as_user.tls.changeover.accepted();
@@ -63,11 +66,11 @@ pub(crate) fn log_in_at(
     };
     let without = || log_in(Stream::connect(endpoint, deadline)?, false);
     let (mode, settings) = (address.tls.mode_at(endpoint), &address.tls.settings);
-    let with = || match tls::ask(Stream::connect(endpoint, deadline)?, endpoint, settings, deadline)? {
+    let with = || match ask_for_tls(Stream::connect(endpoint, deadline)?, endpoint, settings, deadline)? {
         Ok(Asked::Secured(stream)) => log_in(stream, true),
         Ok(Asked::HasNone(stream)) if mode == Mode::Prefer => log_in(stream, false),
         Ok(Asked::HasNone(_)) => Err(Failure::of_tls("the server has no TLS")),
-        Err(failure) if mode == Mode::Prefer && !tls::is_of_a_file(&failure, settings) => without(),
+        Err(failure) if mode == Mode::Prefer && !is_of_a_file(&failure, settings) => without(),
         Err(failure) => Err(failure.into()),
     };
     let logged_in = match mode {
@@ -105,6 +108,105 @@ fn taking_writes(mut con: Connection, deadline: Instant) -> Result<Connection, F
     Ok(con)
 }
 
+/// What a server answers to a request for TLS.
+enum Asked {
+    Secured(Stream),
+    /// The server has no TLS, and goes on without it.
+    HasNone(Stream),
+}
+
+/// Asks the server for TLS, and shakes hands.
+///
+/// # Errors
+/// `TlsFailure` if the handshake fails, or can't begin.
+fn ask_for_tls(
+    mut stream: Stream,
+    endpoint: &Endpoint,
+    settings: &TlsSettings,
+    deadline: Instant,
+) -> Result<Result<Asked, TlsFailure>, Failure> {
+    let Some(host) = endpoint.host() else { return Ok(Ok(Asked::HasNone(stream))) };
+    let mut out = BytesMut::new();
+    frontend::ssl_request(&mut out);
+    stream.send(&out, deadline)?;
+    // One byte and no more: what came behind it in cleartext would be taken for the server's.
+    let mut answer = [0];
+    stream.read_exact(&mut answer)?;
+    stream.all_answered();
+    match &answer {
+        b"S" => Ok(stream.secure_with(host, settings).map(Asked::Secured)),
+        b"N" => Ok(Ok(Asked::HasNone(stream))),
+        _ => Err(Failure::of_tls("the server has no TLS")),
+    }
+}
+
+/// Whether a file of the settings is at fault, which no other way to connect mends.
+fn is_of_a_file(failure: &TlsFailure, settings: &TlsSettings) -> bool {
+    matches!(failure, TlsFailure::NotBegun(_)) && !settings.names_no_file()
+}
+
+/// Starts the session: parameters, and the password as the server asks for it. A pooler refuses other parameters than these, so all else is set in transactions.
+pub(super) fn start(con: &mut Connection, address: &Address, deadline: Instant) -> Result<(), Failure> {
+    let mut parameters = vec![
+        ("user", address.user.as_str()),
+        ("database", &address.database),
+        ("client_encoding", "UTF8"),
+        ("application_name", &address.application_name),
+    ];
+    parameters.extend(address.options.as_deref().map(|options| ("options", options)));
+    con.say(deadline, |out| frontend::startup_message(parameters, out))?;
+    loop {
+        match con.accept()? {
+            Message::AuthenticationOk => {}
+            Message::BackendKeyData(body) => con.process = (body.process_id(), body.secret_key()),
+            Message::ReadyForQuery(_) => return Ok(()),
+            Message::AuthenticationCleartextPassword => {
+                let password = password_of(address)?.as_bytes();
+                con.say(deadline, |out| frontend::password_message(password, out))?;
+            }
+            Message::AuthenticationMd5Password(body) => {
+                let (user, password) = (address.user.as_bytes(), password_of(address)?.as_bytes());
+                let hashed = md5_hash(user, password, body.salt());
+                con.say(deadline, |out| frontend::password_message(hashed.as_bytes(), out))?;
+            }
+            Message::AuthenticationSasl(body) => scram(con, address, &body, deadline)?,
+            _ => {
+                let message = "the server asks for an unsupported kind of login: SCRAM, md5 and passwords are supported";
+                return Err(Failure::invalid(message));
+            }
+        }
+    }
+}
+
+fn scram(
+    con: &mut Connection,
+    address: &Address,
+    body: &AuthenticationSaslBody,
+    deadline: Instant,
+) -> Result<(), Failure> {
+    if !body.mechanisms().any(|mechanism| Ok(mechanism == SCRAM_SHA_256))? {
+        return Err(Failure::invalid("the server asks for a SASL login other than SCRAM-SHA-256"));
+    }
+    let mut scram = ScramSha256::new(password_of(address)?.as_bytes(), ChannelBinding::unsupported());
+    con.say(deadline, |out| frontend::sasl_initial_response(SCRAM_SHA_256, scram.message(), out))?;
+    let Message::AuthenticationSaslContinue(body) = con.accept()? else { return Err(Failure::senseless()) };
+    let mut fields = body.data().split(|byte| *byte == b',');
+    let rounds = fields.find_map(|field| str::from_utf8(field.strip_prefix(b"i=")?).ok()?.parse().ok());
+    if rounds.is_some_and(|rounds: u32| rounds > MOST_ROUNDS) {
+        let message = format!("the server asks for more than {MOST_ROUNDS} rounds of SCRAM");
+        return Err(Failure::invalid(message));
+    }
+    scram.update(body.data())?;
+    con.say(deadline, |out| frontend::sasl_response(scram.message(), out))?;
+    let Message::AuthenticationSaslFinal(body) = con.accept()? else { return Err(Failure::senseless()) };
+    Ok(scram.finish(body.data())?) // the server has to prove that it knows the password, too
+}
+
+fn password_of(address: &Address) -> Result<&str, Failure> {
+    let message = "the server asks for a password, and the address has none";
+    address.password.as_deref().ok_or_else(|| Failure::new(BackendErrorKind::Denied, message))
+}
+
 /// Asks the server to cancel what this session does. It is done, or there was nothing to cancel, when the server closes.
 pub(super) fn cancel(con: &Connection, settings: &TlsSettings, deadline: Instant) -> Result<(), Failure> {
     let ((process, key), endpoint) = (con.process, &con.endpoint);
@@ -114,7 +216,7 @@ pub(super) fn cancel(con: &Connection, settings: &TlsSettings, deadline: Instant
     let mut stream = Stream::connect(endpoint, deadline)?;
     if con.has_tls {
         let (Asked::Secured(asked) | Asked::HasNone(asked)) =
-            tls::ask(stream, endpoint, settings, deadline)??;
+            ask_for_tls(stream, endpoint, settings, deadline)??;
         stream = asked;
     }
     let mut out = BytesMut::new();

@@ -15,12 +15,12 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::PostgresBackend;
-use crate::answer::Answer;
-use crate::ask::answer;
+use crate::clients::key_of;
+use crate::combiner::Question;
+use crate::command::Answer;
 use crate::command::Command as Asked;
 use crate::net::{Connection, Failure, Statement};
-use crate::presence::key_of;
-use crate::question::Question;
+use crate::step::answer;
 use crate::test_server::{SERVER, new_database, pooled};
 use crate::tests::{
     LEASE, STANDING_CLOCK, ask, hold, lock, number, pass, patient, session, soon, stage, take, trips,

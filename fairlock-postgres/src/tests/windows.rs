@@ -37,10 +37,10 @@ fn a_sweep_looks_at_one_window_however_many_rows_there_are() {
     let found = backend.doctor().unwrap();
     let rows = found.iter().find(|found| found.topic == "rows").unwrap();
     assert!(rows.text.contains("(60000 over)"), "{rows:?}");
-    let (_, pause) = sweep::sweep(&backend.0).unwrap(); // it does not know yet how large the table is
+    let (_, pause) = backend.0.sweep().unwrap(); // it does not know yet how large the table is
     assert!(pause < SECOND * 60, "{pause:?}");
     // The next windows are anywhere, and one of two may be the first one again, which is empty by now.
-    let deleted = [(); 2].map(|()| sweep::sweep(&backend.0).unwrap().0);
+    let deleted = [(); 2].map(|()| backend.0.sweep().unwrap().0);
     assert!(deleted.iter().all(|deleted| *deleted < 5000) && deleted != [0, 0], "{deleted:?}");
     let plan = Statement::made_up(format!("explain {}", SWEEP.replace("$1", "0")));
     let plan: Vec<_> = con.flight(&[plan], soon()).unwrap().remove(0);

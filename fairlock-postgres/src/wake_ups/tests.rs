@@ -12,8 +12,8 @@ use fairlock_tests::{PgBouncer, eventually};
 use log::LevelFilter;
 use parking_lot::Mutex;
 
-use crate::ask::ask_one;
 use crate::command::Command;
+use crate::step::ask_one;
 use crate::test_server::{SERVER, new_database, pooled};
 use crate::tests::{SECOND, ask, hold, lock, number, patient, session, soon, take};
 use crate::wake_ups::ask_and_hear;

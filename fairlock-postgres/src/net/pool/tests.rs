@@ -8,7 +8,7 @@ use fairlock_tests::eventually;
 
 use super::*;
 use crate::PostgresBackend;
-use crate::net::TlsConfig;
+use crate::net::address::TlsConfig;
 use crate::test_server::{SERVER, new_database, pooled};
 use crate::tests::{SECOND, number, patient, process, session, soon, stage};
 

@@ -7,12 +7,12 @@ use fairlock_core::OwnerId;
 use fairlock_core::backend::{Acquired, Backend, Hold, Place, RequestId, Withdrawn, only};
 use fairlock_tests::eventually;
 
+use crate::clients::channel_of;
+use crate::combiner::Question;
 use crate::command::Command;
 use crate::net::Statement;
-use crate::presence::channel_of;
-use crate::question::Question;
 use crate::row::micros;
-use crate::swap::{Clock, Swap};
+use crate::row::{Clock, Swap};
 use crate::test_server::new_database;
 use crate::tests::{
     LEASE, SECOND, ask, hold, lock, number, patient, session, soon, stage, take, trips, wait_for_rows,

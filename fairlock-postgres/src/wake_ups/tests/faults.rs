@@ -8,10 +8,10 @@ use fairlock_core::backend::{LockId, Place, Renew, Renewal};
 use fairlock_core::{LockKind, LockName};
 
 use super::*;
+use crate::clients::key_of;
 use crate::net::Statement;
-use crate::poller::look_for;
-use crate::presence::key_of;
 use crate::tests::{LEASE, stage, trips};
+use crate::wake_ups::look_for;
 
 /// A backend that looks when it is told to, for as long as that takes.
 fn looking(url: &str) -> PostgresBackend {

@@ -2,7 +2,7 @@
 
 use fairlock_tests::eventually;
 
-use super::super::tests::{STUCK, beside_a_lock, until_ended};
+use super::tests::{STUCK, beside_a_lock, until_ended};
 use super::*;
 use crate::tests::{SECOND, number, process, soon};
 
@@ -47,7 +47,7 @@ fn messages_wait_in_order_behind_a_stuck_one_and_not_too_many() {
         assert_eq!(number(&mut con, "select count(*) from told"), 0);
         con.script("select pg_advisory_unlock(1)", soon()).unwrap();
         until_told(pool);
-        assert_eq!(number(&mut con, "select count(*) from told where what = at"), MOST as i64);
+        assert_eq!(number(&mut con, "select count(*) from told where what = at"), MOST_UNTOLD as i64);
         assert_eq!(pool.shared.state.lock().idle.len(), connections.min(2));
         tell_later(pool, 0..1);
         assert!(!pool.is_telling(), "its answer is there in time");

@@ -14,8 +14,9 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::*;
-use crate::net::login::log_in;
-use crate::net::{Connection, Row, Statement, TlsConfig};
+use crate::net::address::TlsConfig;
+use crate::net::open::start as log_in;
+use crate::net::{Connection, Row, Statement};
 use crate::row::Loaded;
 
 /// A place where a server would listen.
@@ -40,7 +41,7 @@ impl Here {
     fn connected(&self) -> (Connection, UnixStream) {
         let stream = Stream::connect(&self.at, soon()).unwrap();
         let (server, _) = self.listener.accept().unwrap();
-        (Connection::new(Wire::new(stream, &self.at, &self.address), false), server)
+        (Connection::new(stream, &self.at, &self.address, false), server)
     }
 
     /// A session in which the server sends these bytes, and closes its side.
