@@ -6,9 +6,9 @@ use fairlock::{Finding, LockName, RedisBuilder, Verdict};
 use serde_json::{Value, json};
 
 use crate::args::{Doctor, Server};
-use crate::ask::confirm;
 use crate::exit::{Exit, Failure};
 use crate::names::escaped;
+use crate::report::confirm;
 use crate::report::print;
 use crate::server;
 use crate::settings::with_option;

@@ -1,6 +1,10 @@
 //! Durations as people write them: `500ms`, `30s`, `1h30m`; and as `flock` has them, in seconds without a unit.
+//! And `--durable`: the durability that all clients of a server have, as a user writes it.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
+
+use fairlock::Durability;
 
 const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
@@ -69,6 +73,27 @@ pub(crate) fn option(time: Duration) -> String {
     if time.subsec_millis() == 0 { format!("{}s", time.as_secs()) } else { format!("{}ms", time.as_millis()) }
 }
 
+/// The library's limits.
+const TRUST: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+const SKEW: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);
+
+/// Reads `true`, or the times that differ from their defaults: `trust=20s,skew=1s`. None for any other text.
+pub(crate) fn durability(text: &str) -> Option<Durability> {
+    let mut durability = Durability::default();
+    for setting in text.split(',').filter(|_| text != "true") {
+        durability = match setting.split_once('=') {
+            Some(("trust", time)) => durability.trust(read_within(time, TRUST)?),
+            Some(("skew", time)) => durability.skew(read_within(time, SKEW)?),
+            _ => return None,
+        };
+    }
+    Some(durability)
+}
+
+fn read_within(time: &str, allowed: RangeInclusive<Duration>) -> Option<Duration> {
+    parse(time).ok().filter(|time| allowed.contains(time))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +146,35 @@ mod tests {
             (90_000_000, "1d01h"),
         ] {
             assert_eq!(show(Duration::from_millis(millis)), text);
+        }
+    }
+
+    #[test]
+    fn times_of_a_durability_are_read() {
+        let (usual, seconds) = (Durability::default(), Duration::from_secs);
+        for (text, expected) in [
+            ("true", usual),
+            ("trust=20s", usual.trust(seconds(20))),
+            ("skew=2s", usual.skew(seconds(2))),
+            ("trust=20", usual.trust(seconds(20))),
+            ("skew=0,trust=1m", usual.trust(seconds(60)).skew(seconds(0))),
+        ] {
+            assert_eq!(durability(text), Some(expected), "{text}");
+        }
+        for text in [
+            "",
+            "10s",
+            "trust=8s,",
+            "trust",
+            "trust=1x",
+            "trust=0.9",
+            "trust=61m",
+            "skew=61",
+            "life",
+            "true,skew=1s",
+            "lease=2s",
+        ] {
+            assert_eq!(durability(text), None, "{text}");
         }
     }
 }

@@ -4,23 +4,23 @@ use fairlock::{Error, Holder, LockName, LockState};
 use serde_json::Value;
 
 use crate::args::{Ls, Server};
+use crate::blocked::blocked;
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::kind::{self, and_more, held_by, holder_name, waits_per_second};
 use crate::names::{columns, escaped};
 use crate::report::say;
+use crate::screen::watch;
 use crate::screen::{Picture, Row};
 use crate::server::{self, Locks};
 use crate::show::summary;
-use crate::tree;
-use crate::watch::watch;
 
 const COLUMNS: [(&str, usize); 6] =
     [("LOCK", 0), ("HELD BY", 0), ("HOW", 8), ("FOR", 6), ("WAITING", 7), ("WAITS/S", 7)];
 
 pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
     if options.blocked {
-        return tree::blocked(server, options);
+        return blocked(server, options);
     }
     let store = server::store(server)?;
     let text = |(locks, unread): &(Locks, Vec<Error>)| {

@@ -1,33 +1,25 @@
 //! `fairlock`, the command: runs programs under a distributed fair lock, and shows its holder and its waiters.
 //!
 //! `args` has the options, `settings` those of the client, `server` connects, and each command has a file: `run/`, `show`, `ls`,
-//! `unlock`, `kick`, `doctor`, `migrate`, `manual` (completions and man page). `watch` repeats what `show` and `ls` show, on a terminal by
-//! `screen`. `kind` finds
-//! out which kind of lock a name is. `exit` has the exit codes.
+//! `operator` (unlock, kick, migrate), `doctor`, `manual` (completions and man page). `screen` repeats what `show` and `ls` show.
+//! `kind` finds out which kind of lock a name is. `exit` has the exit codes.
 
 mod args;
-mod ask;
 mod blocked;
 mod doctor;
-mod durable;
 mod duration;
 mod exit;
-mod kick;
 mod kind;
 mod ls;
 mod manual;
-mod migrate;
 mod names;
+mod operator;
 mod report;
 mod run;
 mod screen;
 mod server;
 mod settings;
 mod show;
-mod signals;
-mod tree;
-mod unlock;
-mod watch;
 
 use std::process::ExitCode;
 
@@ -108,10 +100,10 @@ fn carry_out(args: &Args) -> Result<Exit, Failure> {
         Command::Run(options) => run::run(&args.server, options),
         Command::Show(options) => show::show(&args.server, options),
         Command::Ls(options) => ls::ls(&args.server, options),
-        Command::Unlock(options) => unlock::unlock(&args.server, options),
-        Command::Kick(options) => kick::kick(&args.server, options),
+        Command::Unlock(options) => operator::unlock(&args.server, options),
+        Command::Kick(options) => operator::kick(&args.server, options),
         Command::Doctor(options) => doctor::doctor(&args.server, options),
-        Command::Migrate(options) => migrate::migrate(&args.server, options),
+        Command::Migrate(options) => operator::migrate(&args.server, options),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man => manual::man(),
     }

@@ -6,7 +6,7 @@
 //! Only a terminal that takes nothing, not even that for a second, is left as it is.
 
 use std::collections::HashMap;
-use std::io::{Write, stdout};
+use std::io::{IsTerminal, Write, stdout};
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,9 +20,33 @@ use terminal_size::{Height, Width, terminal_size_of};
 
 use crate::duration;
 use crate::exit::{Exit, Failure, end_by_signals_no_more};
+use crate::exit::{die_by, hear};
 use crate::names::{columns, escaped, fit_name, fit_words, fitting};
-use crate::report::printed;
-use crate::signals::{die_by, hear};
+use crate::report::{Reader, print, printed};
+
+/// Writes what `look` returns: once, or once every interval until that fails or nobody reads it. `picture`: for a screen, if it is not
+/// to be JSON.
+pub(crate) fn watch<T>(
+    every: Option<Duration>,
+    mut look: impl FnMut() -> Result<T, Failure>,
+    text: impl Fn(&T) -> String,
+    picture: Option<impl Fn(&T) -> Picture>,
+) -> Result<Exit, Failure> {
+    let every = every.map(|every| every.max(Duration::from_millis(100)));
+    match (every, picture) {
+        (Some(every), Some(picture)) if stdout().is_terminal() => {
+            return show(every, || look().map(|seen| picture(&seen)));
+        }
+        _ => {}
+    }
+    loop {
+        let reader = print(&text(&look()?))?;
+        match every {
+            Some(pause) if reader == Reader::There => thread::sleep(pause),
+            _ => return Ok(Exit::Done),
+        }
+    }
+}
 
 const ENDS: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 

@@ -14,7 +14,8 @@ use crate::args::{Args, Command, Server};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::report::say;
-use crate::settings::{SHORTEST_LEASE, Terms, own_dir};
+use crate::settings::place::{check_owner, check_that_all_see};
+use crate::settings::{SHORTEST_LEASE, Terms};
 
 /// How long an answer may take, by default.
 const RESPONSE: Duration = Duration::from_secs(1);
@@ -160,12 +161,12 @@ pub(crate) fn file(server: &Server) -> Result<FileBackend, Failure> {
     let is_usual = server.dir.is_none();
     let refused = |why| Failure::ours(format!("{why}: name a directory (--dir, FAIRLOCK_DIR)"));
     if is_usual {
-        own_dir::check_that_all_see(&dir).map_err(refused)?;
+        check_that_all_see(&dir).map_err(refused)?;
     }
     let backend = FileBackend::open(&dir).map_err(|error| explained(server, error.into()))?;
     // Only now: it stays the directory that was opened.
     if is_usual {
-        own_dir::check_owner(&dir).map_err(refused)?;
+        check_owner(&dir).map_err(refused)?;
     }
     Ok(backend)
 }

@@ -11,9 +11,9 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::kind::{self, AnyLock};
 use crate::names::{columns, escaped, fit_name, host_and_process};
+use crate::screen::watch;
 use crate::screen::{Picture, Row};
 use crate::server;
-use crate::watch::watch;
 
 /// How long a line may be without --wide, and where its text begins.
 const COLUMNS: usize = 80;

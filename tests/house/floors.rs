@@ -38,8 +38,7 @@ const HOUSE: [(&str, &str); 8] = [
     ("fairlock-memory", "backend faults shared plans store wake_ups"),
     (
         "fairlock-cli",
-        "run doctor migrate ls tree kick show unlock blocked kind watch screen manual ask server report args settings names signals exit durable
-         duration",
+        "run doctor operator ls blocked show kind screen manual server report args settings names exit duration",
     ),
 ];
 

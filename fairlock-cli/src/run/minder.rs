@@ -49,10 +49,9 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, getpgrp, setpgid};
-use rustix::process::WaitStatus;
+use rustix::process::{Pid as Process, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 
-use super::children;
 use super::wanted::names;
 use crate::args::{self, MINDER, Run, Server};
 use crate::exit::{Exit, Failure};
@@ -107,7 +106,7 @@ impl Minder {
 
     /// Collects the children that have ended, up to the program: returns its status.
     pub(super) fn collect_others(&mut self, program: Option<Pid>) -> Option<WaitStatus> {
-        children::collect(&mut self.process, program)
+        collect(&mut self.process, program)
     }
 
     /// The next hold, in the order of their names, to give back if fairlock is killed.
@@ -317,6 +316,29 @@ fn tell_fairlock(word: &str) {
 /// A clock that all processes of a machine share, and that can't be set.
 fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Children that fairlock did not start. As the first process of a container fairlock becomes the parent of each process whose
+/// own parent has ended: left behind by the program, by `docker exec` or by a probe. Nobody else can collect these processes, and
+/// until then each keeps its process id.
+///
+/// Collects the children that have ended, up to the program: returns its status. Once the minder has ended, it collects none: the
+/// minder's id is that of the program's group, and has to stay that.
+///
+/// The system is asked for any child. A minder that is killed at that moment is collected too, and is none from then on: its id may be
+/// another process's.
+pub(super) fn collect(minder: &mut Option<Child>, program: Option<Pid>) -> Option<WaitStatus> {
+    let look =
+        WaitIdOptions::from_iter([WaitIdOptions::EXITED, WaitIdOptions::NOHANG, WaitIdOptions::NOWAIT]);
+    let has_ended = |minder| matches!(waitid(WaitId::Pid(minder), look), Ok(Some(_)));
+    while !minder.as_ref().map(Process::from_child).is_some_and(has_ended) {
+        let (process, status) = wait(WaitOptions::NOHANG).ok()??;
+        minder.take_if(|minder| Process::from_child(minder) == process);
+        if program.and_then(|program| Process::from_raw(program.as_raw())) == Some(process) {
+            return Some(status);
+        }
+    }
+    None
 }
 
 #[cfg(test)]

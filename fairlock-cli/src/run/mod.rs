@@ -1,17 +1,10 @@
 //! `fairlock run`: acquires the lock, runs a program under it, releases the lock.
 //!
-//! `connect` finds the server, `wanted` names the locks, `wait` is the time in the queue, `holds` has the granted locks, `program` is
-//! the time under the lock, with signals and terminal. `minder` is a separate process that ends the program in time, even if this
-//! process is stopped or killed. `children` collects all other children.
+//! `wanted` has the locks and the holds on them, `wait` is the time until they are granted, `program` the time under them, with signals
+//! and terminal. `minder` is a separate process that ends the program in time, even if this process is stopped or killed.
 
-mod children;
-mod connect;
-mod holds;
 mod minder;
-mod nested;
 mod program;
-mod signals;
-mod terminal;
 mod wait;
 mod wanted;
 
@@ -22,20 +15,17 @@ use fairlock::{Client, Error, Lost, LostCause};
 
 use crate::args::{Run, Server};
 use crate::duration;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, die_by};
 use crate::names::escaped;
 use crate::report::say;
 use crate::settings::with_option;
-use crate::signals::die_by;
 
 pub(crate) use minder::mind;
 
-use connect::Connected;
-use holds::Holds;
 use minder::Minder;
-use nested::Outer;
-use program::Ended;
-use wait::{Outside, Waited};
+use program::{Ended, is_passed_on, listen};
+use wait::{Connected, Outside, Waited, connect};
+use wanted::{Holds, Outer};
 
 const DEFAULT_KILL_AFTER: Duration = Duration::from_secs(5);
 /// How long the command tries to tell the server of its end.
@@ -46,11 +36,11 @@ pub(crate) fn run(server: &Server, options: &Run) -> Result<Exit, Failure> {
     wanted::check(options)?;
     program::look(options)?;
     // Before anything that a signal must not interrupt.
-    let signals = signals::listen()?;
+    let signals = listen()?;
     let ended = run_under(server, options, kill_after, &signals);
     // A signal that came during the only attempt: no program has run.
     if let Err(Failure { exit: Exit::Unavailable, .. }) = ended
-        && let Some(signal) = signals.try_iter().find(|signal| signals::is_passed_on(*signal))
+        && let Some(signal) = signals.try_iter().find(|signal| is_passed_on(*signal))
     {
         return Ok(die_by(signal));
     }
@@ -65,7 +55,7 @@ fn run_under(
 ) -> Result<Exit, Failure> {
     // The connecting is a part of the wait.
     let deadline = options.limit().and_then(|limit| Instant::now().checked_add(limit));
-    let (client, store) = match connect::connect(server, options, signals)? {
+    let (client, store) = match connect(server, options, signals)? {
         Connected::To(client, store) => (client, store),
         Connected::Signalled(signal) => return Ok(die_by(signal)),
     };

@@ -1,28 +1,33 @@
 //! The time under the lock: starts the program, passes signals on, reports losses, and waits for its end.
+//!
+//! **The terminal**: a program that asks for the terminal gets it, until the program stops or ends. The shell does not know the program's
+//! process group, so for the terminal the program is in the background: it may write, and is stopped (TTIN, TTOU) when it reads or
+//! changes settings. Then it gets the terminal, if fairlock has it. Not before: the other end of a pipe, for instance a pager, may
+//! want the keyboard.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{Error, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use fairlock::crossbeam_channel::{never, select, tick};
+use fairlock::crossbeam_channel::{Receiver, never, select, tick};
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{AccessFlags, Pid, access};
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::unistd::{AccessFlags, Pid, access, getpgrp, tcgetpgrp, tcsetpgrp};
 use rustix::process::{WaitOptions, WaitStatus, waitpid};
-use signal_hook::consts::{SIGCHLD, SIGINT};
+use signal_hook::consts::{
+    SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
+};
 
-use super::holds::Holds;
 use super::minder::Minder;
-use super::nested::Outer;
 use super::reserve;
-use super::signals::is_passed_on;
-use super::terminal::Terminal;
 use super::wait::Outside;
+use super::wanted::{Holds, Outer};
 use crate::args::Run;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, channel_of};
 use crate::names::escaped;
 
 /// How the program ended.
@@ -198,4 +203,91 @@ impl Program {
         }
         Ended::Code(u8::try_from(128 + signal).unwrap_or(u8::MAX))
     }
+}
+
+pub(super) struct Terminal {
+    /// None without a controlling terminal.
+    tty: Option<File>,
+    /// Whether the program has it.
+    pub(super) given: bool,
+}
+
+impl Terminal {
+    pub(super) fn open() -> Terminal {
+        Terminal { tty: File::options().read(true).write(true).open("/dev/tty").ok(), given: false }
+    }
+
+    /// This signal has stopped the program's group. A group that asked for the terminal gets the terminal. Otherwise fairlock
+    /// stops as well, as the shell expects, and both continue together.
+    pub(super) fn has_stopped(&mut self, group: Pid, by: i32) {
+        let asks = matches!(by, SIGTTIN | SIGTTOU);
+        if self.tty.is_none() || !(asks || by == SIGTSTP) {
+            return; // stopped by hand, to be continued by hand
+        }
+        if asks && self.is_ours() {
+            self.give(group);
+        } else {
+            let had_it = self.given;
+            self.take_back(group);
+            // The whole group of this process, as by the keyboard: a script that runs fairlock stops as well. This thread
+            // continues after that.
+            let _ = killpg(getpgrp(), Signal::SIGSTOP);
+            if had_it && self.is_ours() {
+                self.give(group);
+            }
+        }
+        let _ = killpg(group, Signal::SIGCONT);
+    }
+
+    pub(super) fn take_back(&mut self, group: Pid) {
+        let Some(tty) = &self.tty else { return };
+        if self.given && tcgetpgrp(tty) == Ok(group) {
+            hand_to(tty, getpgrp());
+        }
+        self.given = false;
+    }
+
+    fn is_ours(&self) -> bool {
+        self.tty.as_ref().is_some_and(|tty| tcgetpgrp(tty) == Ok(getpgrp()))
+    }
+
+    fn give(&mut self, group: Pid) {
+        if let Some(tty) = &self.tty {
+            hand_to(tty, group);
+            self.given = true;
+        }
+    }
+}
+
+/// In the background this causes TTOU, unless that is blocked.
+fn hand_to(tty: &File, group: Pid) {
+    let ttou = SigSet::from(Signal::SIGTTOU);
+    let _ = ttou.thread_block();
+    let _ = tcsetpgrp(tty, group);
+    let _ = ttou.thread_unblock();
+}
+
+/// The signals that users and programs send, to end a program or to notify it.
+const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+
+/// From now on they arrive on the channel. A signal that was ignored when fairlock started (by `nohup`, or INT and QUIT in a
+/// script's background job) stays ignored, for fairlock and for the program: its parent wants that, as for any command.
+pub(super) fn listen() -> Result<Receiver<i32>, Failure> {
+    let ignored = ignored();
+    let wanted = PASSED_ON.into_iter().chain([SIGTSTP]).filter(|signal| !ignored.contains(signal));
+    // Without a child's signal the program's end is not noticed, and where that was ignored the system keeps no status.
+    channel_of(wanted.chain([SIGCHLD]))
+}
+
+/// Whether the program gets this signal.
+pub(super) fn is_passed_on(signal: i32) -> bool {
+    PASSED_ON.contains(&signal)
+}
+
+/// Read from /proc on Linux; elsewhere no signal counts as ignored.
+fn ignored() -> Vec<i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    (1..=63).filter(|signal| mask & (1 << (signal - 1)) != 0).collect()
 }

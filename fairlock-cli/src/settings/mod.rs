@@ -1,7 +1,6 @@
 //! The settings of a client. The options, the environment variables, the help and the man page are made from `table`.
 
-pub(crate) mod own_dir;
-mod place;
+pub(crate) mod place;
 mod table;
 
 use std::path::PathBuf;
@@ -175,7 +174,7 @@ impl Server {
     /// The directory of the locks, if no server keeps them.
     pub(crate) fn on_this_machine(&self) -> Option<PathBuf> {
         let is_here = self.redis.is_none() && self.postgres.is_none();
-        is_here.then(|| self.dir.clone().unwrap_or_else(own_dir::own_dir))
+        is_here.then(|| self.dir.clone().unwrap_or_else(place::own_dir))
     }
 
     /// With the defaults.

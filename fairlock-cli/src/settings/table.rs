@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairlock::Discipline;
 
 use super::{Address, SHORTEST_LEASE, Server, Setting, Terms};
-use crate::{durable, duration};
+use crate::duration;
 
 /// The library's limits. Its shortest lease and place TTL are longer.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -80,7 +80,7 @@ pub(super) const SERVER: [Setting<Server>; 16] = [
         allowed: "true (also --durable alone), or other times than the defaults, as in trust=20s,skew=1s: a trust from 1s to 1h, a \
                   skew up to 1m",
         default: "they are not",
-        set: |server, text| put(&mut server.durable, durable::parse(text).map(Some)),
+        set: |server, text| put(&mut server.durable, duration::durability(text).map(Some)),
     },
     Setting {
         name: "password-file",

@@ -1,0 +1,117 @@
+//! What an operator changes: `fairlock unlock` takes a lock from its holders, or from one of them, and `fairlock kick` moves a waiter to the
+//! tail of the queue, each after a question; `fairlock migrate` makes the tables in a PostgreSQL database, or prints the SQL that does.
+
+use fairlock::{Holder, LockState, OwnerId, PostgresBackend, Waiter};
+
+use crate::args::{Kick, Migrate, Server, Unlock};
+use crate::exit::{Exit, Failure};
+use crate::kind::{self, AnyLock, holder_name};
+use crate::names::{escaped, goes_by, the_only};
+use crate::report::{confirm, print, say};
+use crate::show::read;
+use crate::{duration, server};
+
+pub(crate) fn unlock(server: &Server, options: &Unlock) -> Result<Exit, Failure> {
+    let client = server::client(server)?;
+    let any = AnyLock::new(&client, &options.name)?;
+    let (lock, state) = any.look(0..0)?;
+    let name = escaped(&options.name);
+    let one = match &options.holder {
+        Some(text) => Some(find(&state, text)?.ok_or_else(|| no_hold(text, &name))?),
+        None => None,
+    };
+    let question = match (one, state.holders.as_slice()) {
+        (Some(holder), _) | (None, [holder]) => {
+            let since =
+                holder.held_for.map(|time| format!(", which has held it for {}", duration::show(time)));
+            match kind::kept(holder) {
+                Some(kept) => format!("Free {name}, {kept}?"),
+                None => format!(
+                    "Take {name} from its holder {}{}?",
+                    holder_name(holder),
+                    since.unwrap_or_default()
+                ),
+            }
+        }
+        (None, []) => return not_held(&name),
+        (None, all) => format!("Take {name} from all its {} holders?", all.len()),
+    };
+    if !confirm(&question, options.yes)? {
+        return Ok(Exit::No);
+    }
+    let is_taken = match (one, any.shared(), kind::permits(&state)) {
+        (Some(holder), Some(shared), _) if state.capacity.is_some() => {
+            shared.force_unlock_of(&holder.owner)?
+        }
+        (None, _, Some(permits)) => client.semaphore(&options.name, permits)?.force_unlock()?,
+        _ => lock.force_unlock()?,
+    };
+    if is_taken { Ok(Exit::Done) } else { not_held(&name) }
+}
+
+/// The only holder that goes by this name, or is this owner.
+fn find<'a>(state: &'a LockState, text: &str) -> Result<Option<&'a Holder>, Failure> {
+    if let Some(holder) = state.holders.iter().find(|holder| holder.owner.as_str() == text) {
+        return Ok(Some(holder));
+    }
+    let goes_by = |holder: &&Holder| holder.label.as_deref().is_some_and(|label| goes_by(label, text));
+    let found = state.holders.iter().filter(goes_by).collect();
+    the_only(found, "holders", text, |holder| {
+        format!("{} ({})", holder_name(holder), escaped(holder.owner.as_str()))
+    })
+}
+
+fn no_hold(text: &str, name: &str) -> Failure {
+    Failure::new(Exit::No, format!("{} does not hold {name}", escaped(text)))
+}
+
+fn not_held(name: &str) -> Result<Exit, Failure> {
+    say(&format!("{name} is not held"));
+    Ok(Exit::No)
+}
+
+pub(crate) fn kick(server: &Server, options: &Kick) -> Result<Exit, Failure> {
+    let client = server::client(server)?;
+    let any = AnyLock::new(&client, &options.name)?;
+    let (lock, _) = any.look(0..0)?;
+    let found = match lock.find_waiter(&OwnerId::new(&options.waiter))? {
+        Some(found) => Some(found),
+        None => find_by_label(&any, &options.waiter)?,
+    };
+    let Some((rank, waiter)) = found else { return no_place(options) };
+    let name = escaped(waiter.label.as_deref().unwrap_or(&options.waiter));
+    let question =
+        format!("Take the place of {name}, number {} in the queue of {}?", rank + 1, escaped(&options.name));
+    if !confirm(&question, options.yes)? {
+        return Ok(Exit::No);
+    }
+    if lock.kick(&waiter)? { Ok(Exit::Done) } else { no_place(options) }
+}
+
+/// The rank and the place of the only waiter that goes by this name.
+fn find_by_label(lock: &AnyLock, text: &str) -> Result<Option<(u64, Waiter)>, Failure> {
+    let all = (0..).zip(read(lock, 0, u64::MAX)?.queue);
+    let found =
+        all.filter(|(_, waiter)| waiter.label.as_deref().is_some_and(|label| goes_by(label, text))).collect();
+    the_only(found, "waiters", text, |(rank, waiter)| {
+        let (label, owner) = (waiter.label.as_deref().unwrap_or_default(), waiter.owner.as_str());
+        let absent = if waiter.is_absent() { ", absent" } else { "" };
+        format!("{:>6}  {} ({}){absent}", rank + 1, escaped(label), escaped(owner))
+    })
+}
+
+fn no_place(options: &Kick) -> Result<Exit, Failure> {
+    say(&format!("{} has no place in the queue of {}", escaped(&options.waiter), escaped(&options.name)));
+    Ok(Exit::No)
+}
+
+pub(crate) fn migrate(server: &Server, options: &Migrate) -> Result<Exit, Failure> {
+    if options.print {
+        let _ = print(&PostgresBackend::migration())?;
+    } else {
+        let builder = server::postgres(server, None)
+            .ok_or_else(|| Failure::ours("migrate needs a database: --postgres, or FAIRLOCK_POSTGRES"))?;
+        builder.migrate().map_err(|error| server::explained(server, error))?;
+    }
+    Ok(Exit::Done)
+}
