@@ -21,21 +21,16 @@
 //! ```
 //!
 //! ```text
-//!  backend   impl Backend: faults, one shard, wake-ups delivered after it     faults   what tests inject
-//!     └► shared   the clock, and the locks in shards, each behind a mutex   └► plans   the planned faults
-//!          └► store   a shard: locks by name, by the rules of fairlock-rules; removes what is abandoned
-//!               └► wake_ups   the subscribed clients
+//!  backend   impl Backend: faults, one shard, wake-ups delivered after it; and what tests inject
+//!     ├► store   the clock, and the locks in shards, each behind a mutex, by the rules of fairlock-rules; the subscribed clients
+//!     └► plans   the planned faults
 //! ```
 
 mod backend;
-mod faults;
 mod plans;
-mod shared;
 mod store;
-mod wake_ups;
 
-pub use backend::MemoryBackend;
-pub use faults::Faults;
+pub use backend::{Faults, MemoryBackend};
 pub use plans::Operation;
 
 /// The examples of the README are tests.

@@ -1,17 +1,132 @@
-//! The locks of one shard, by name. Pure: the time is given.
+//! What all clones of a backend share: the clock, the locks in shards, by name, the subscribed clients, and the planned faults.
+//!
+//! | state | its mutex is taken by |
+//! | --- | --- |
+//! | a shard: the locks whose names hash to it, and their sequence | each call, for its lock |
+//! | [`WakeUps`]: subscribed clients, those that are cut off | a call that holds a shard, to hand a lock on; or alone |
+//! | [`Plans`]: the planned faults | a call that holds a shard, once `Faults` was used; or alone |
+//!
+//! A thread holds one shard at most, and takes none while it holds another mutex. No mutex is held while a wake-up is
+//! delivered. What can meet:
+//!
+//! - Two calls for one lock: one after the other, since the name tells the shard.
+//! - A renewal of locks in several shards: one shard after the other. Each lock has its own moment.
+//! - A client that unsubscribes or is cut off after a lock was handed to its waiter and before the wake-up is queued: as if
+//!   that message was lost.
+//! - A fault that is planned, or a client that is cut off, while a call is under way: see [`Shared::inject`].
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use parking_lot::{Mutex, MutexGuard};
 
-use fairlock_core::LockName;
+use fairlock_core::backend::WakeSink;
+use fairlock_core::{Clock, LockName, OwnerId};
 use fairlock_rules::{LockEntry, Moment, OperationContext, Presence, StoreContext, WakeUp};
 
-use crate::wake_ups::WakeUps;
+use crate::plans::Plans;
 
+/// Many more than a machine has cores: then two threads that run at the same time rarely meet in one.
+const SHARDS: usize = 64;
 /// With more locks than this, empty entries are not kept, and the shard looks for abandoned ones.
 const FEW_LOCKS: usize = 16;
+
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    made: Instant,
+    /// The wall clock then.
+    made_at: Moment,
+    shards: [Shard; SHARDS],
+    pub(crate) wake_ups: Arc<WakeUps>,
+    pub(crate) plans: Mutex<Plans>,
+    /// `Faults` was used. Until then no call looks for faults.
+    has_faults: AtomicBool,
+}
+
+/// Aligned, so that no two shards share a line of a processor's cache.
+#[repr(align(64))]
+struct Shard(Mutex<Store>);
+
+impl Shared {
+    pub(crate) fn new(clock: Clock) -> Shared {
+        // A wall clock before 1970 is no reason to fail: tokens then start low, and still grow.
+        let made_at: Duration = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let wake_ups = Arc::new(WakeUps::default());
+        let shard = |_| Shard(Mutex::new(Store::new(Arc::clone(&wake_ups))));
+        Shared {
+            made: clock.now(),
+            made_at,
+            clock,
+            shards: std::array::from_fn(shard),
+            wake_ups,
+            plans: Mutex::default(),
+            has_faults: AtomicBool::new(false),
+        }
+    }
+
+    /// The store's time. Read under the lock's shard, the time never goes back from one call to the next.
+    pub(crate) fn now(&self) -> Moment {
+        self.made_at + self.clock.now().saturating_duration_since(self.made)
+    }
+
+    /// The number of a lock's shard. From the middle of the hash: its ends find the place in the shard's table.
+    pub(crate) fn shard_of(lock: &LockName) -> usize {
+        (lock.hash_code() >> 32) as usize % SHARDS
+    }
+
+    /// The shard with this number.
+    pub(crate) fn shard(&self, number: usize) -> MutexGuard<'_, Store> {
+        self.shards[number].0.lock()
+    }
+
+    /// The shard of this lock.
+    pub(crate) fn store_of(&self, lock: &LockName) -> MutexGuard<'_, Store> {
+        self.shard(Shared::shard_of(lock))
+    }
+
+    /// Whether calls have to look for faults. Ask with the lock's shard held.
+    pub(crate) fn has_faults(&self) -> bool {
+        self.has_faults.load(Ordering::SeqCst)
+    }
+
+    /// A test plans a fault, or cuts a client off. When this returns, each call that was not concerned has been carried out: it
+    /// looked for faults with its shard held, and all shards have been free since.
+    pub(crate) fn inject(&self, fault: impl FnOnce()) {
+        fault();
+        self.has_faults.store(true, Ordering::SeqCst);
+        for number in 0..SHARDS {
+            drop(self.shard(number));
+        }
+    }
+
+    /// Operates on a shard, releases it, and *then* delivers the wake-ups: a sink is foreign code, and may take a mutex under
+    /// which another thread calls this backend.
+    pub(crate) fn then_deliver<T>(
+        &self,
+        mut store: MutexGuard<'_, Store>,
+        operate: impl FnOnce(&mut Store) -> T,
+    ) -> T {
+        let answer = operate(&mut store);
+        let outgoing = store.take_outgoing();
+        drop(store);
+        outgoing.iter().for_each(|wake_up| self.wake_ups.deliver(wake_up));
+        answer
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.0.lock().is_empty())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_any_locked(&self) -> bool {
+        self.shards.iter().any(|shard| shard.0.is_locked()) || self.wake_ups.is_locked()
+    }
+}
 
 /// The locks of a shard that are held or waited for. Some empty entries are kept for reuse, and count as absent.
 pub(crate) struct Store {
@@ -80,12 +195,116 @@ impl Store {
     }
 }
 
+struct Subscriber {
+    sink: Arc<dyn WakeSink>,
+    /// Tells the client's subscriptions apart.
+    number: u64,
+}
+
+/// Who is subscribed. All shards share it, behind its own mutex.
+#[derive(Default)]
+pub(crate) struct WakeUps(Mutex<Listeners>);
+
+/// The listeners by client, as owners spell it.
+#[derive(Default)]
+struct Listeners {
+    by_client: HashMap<Box<str>, Subscriber>,
+    subscriptions: u64,
+    /// Clients that a test has cut off.
+    cut_off: HashSet<Box<str>>,
+    /// How many of the next wake-ups are lost.
+    to_lose: usize,
+}
+
+impl WakeUps {
+    /// Delivers to `sink` from now on. Returns the number of the subscription, and the sink that it replaces: drop that one
+    /// when all mutexes are free, since its drop is foreign code.
+    pub(crate) fn listen(&self, client: &str, sink: Arc<dyn WakeSink>) -> (u64, Option<Arc<dyn WakeSink>>) {
+        let mut listeners = self.0.lock();
+        listeners.subscriptions += 1;
+        let number = listeners.subscriptions;
+        let replaced = listeners.by_client.insert(client.into(), Subscriber { sink, number });
+        (number, replaced.map(|listener| listener.sink))
+    }
+
+    /// Ends a subscription, unless a newer one of the client has replaced it. Drop the sink when all mutexes are free.
+    pub(crate) fn stop_listening(&self, client: &str, number: u64) -> Option<Arc<dyn WakeSink>> {
+        let mut listeners = self.0.lock();
+        listeners.by_client.get(client).filter(|listener| listener.number == number)?;
+        listeners.by_client.remove(client).map(|listener| listener.sink)
+    }
+
+    /// Whether the owner's client is subscribed. (A wake-up for it may still get lost.)
+    pub(crate) fn is_subscribed(&self, owner: &OwnerId) -> bool {
+        self.0.lock().sink(owner.client()).is_some()
+    }
+
+    /// Tells the owner's client, if it is subscribed. All mutexes must be free: a sink is foreign code.
+    pub(crate) fn deliver(&self, wake_up: &WakeUp) {
+        let sink = self.0.lock().sink_to_tell(wake_up.owner.client());
+        if let Some(sink) = sink {
+            sink.wake(wake_up.as_wake());
+        }
+    }
+
+    pub(crate) fn lose_next(&self, times: usize) {
+        let mut listeners = self.0.lock();
+        listeners.to_lose = listeners.to_lose.saturating_add(times);
+    }
+
+    pub(crate) fn cut_off(&self, client: &str) {
+        self.0.lock().cut_off.insert(client.into());
+    }
+
+    /// The client is back: tell it that it may have missed wake-ups.
+    pub(crate) fn bring_back(&self, client: &str) -> Option<Arc<dyn WakeSink>> {
+        let mut listeners = self.0.lock();
+        if !listeners.cut_off.remove(client) {
+            return None;
+        }
+        listeners.sink_to_tell(client)
+    }
+
+    pub(crate) fn is_cut_off(&self, client: &str) -> bool {
+        self.0.lock().is_cut_off(client)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.0.is_locked()
+    }
+}
+
+impl Listeners {
+    fn is_cut_off(&self, client: &str) -> bool {
+        !self.cut_off.is_empty() && self.cut_off.contains(client)
+    }
+
+    fn sink(&self, client: &str) -> Option<&Arc<dyn WakeSink>> {
+        if self.is_cut_off(client) {
+            return None;
+        }
+        self.by_client.get(client).map(|listener| &listener.sink)
+    }
+
+    /// The client's sink, unless what it would be told is lost.
+    fn sink_to_tell(&mut self, client: &str) -> Option<Arc<dyn WakeSink>> {
+        let sink = Arc::clone(self.sink(client)?);
+        if self.to_lose > 0 {
+            self.to_lose -= 1;
+            return None;
+        }
+        Some(sink)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::atomic::AtomicU32;
 
-    use fairlock_core::backend::{Acquire, LockId, Place, RequestId};
-    use fairlock_core::{LockKind, OwnerId};
+    use fairlock_core::LockKind;
+    use fairlock_core::backend::{Acquire, LockId, Place, RequestId, Wake};
+    use fairlock_rules::WakeUpKind;
 
     use super::*;
 
@@ -120,5 +339,39 @@ mod tests {
         }
         // The last 30 are still held. When there are twice as many entries the others are removed.
         assert!(store.locks.len() <= FEW_LOCKS.max(2 * 30) + 1, "{}", store.locks.len());
+    }
+
+    #[derive(Default)]
+    struct Counter(AtomicU32);
+
+    impl WakeSink for Counter {
+        fn wake(&self, _: Wake<'_>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_late_end_of_a_subscription_leaves_the_one_that_replaced_it() {
+        let wake_ups = WakeUps::default();
+        let (first, _) = wake_ups.listen("a", Arc::new(Counter::default()));
+        let (second, replaced) = wake_ups.listen("a", Arc::new(Counter::default()));
+        assert!(replaced.is_some());
+        assert!(wake_ups.stop_listening("a", first).is_none());
+        assert!(wake_ups.is_subscribed(&OwnerId::new("a:1")));
+        assert!(wake_ups.stop_listening("a", second).is_some());
+        assert!(!wake_ups.is_subscribed(&OwnerId::new("a:1")));
+    }
+
+    #[test]
+    fn only_wake_ups_of_a_subscribed_client_count_as_lost() {
+        let (wake_ups, heard) = (WakeUps::default(), Arc::new(Counter::default()));
+        wake_ups.listen("a", heard.clone());
+        wake_ups.lose_next(1);
+        let heard_after = |owner| {
+            let (lock, owner) = (LockName::new("x").unwrap(), OwnerId::new(owner));
+            wake_ups.deliver(&WakeUp { lock, owner, kind: WakeUpKind::RecheckAny });
+            heard.0.load(Ordering::SeqCst)
+        };
+        assert_eq!([heard_after("b:1"), heard_after("a:1"), heard_after("a:1")], [0, 0, 1]);
     }
 }
