@@ -318,12 +318,12 @@ fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Children that fairlock did not start. As the first process of a container fairlock becomes the parent of each process whose
-/// own parent has ended: left behind by the program, by `docker exec` or by a probe. Nobody else can collect these processes, and
-/// until then each keeps its process id.
-///
 /// Collects the children that have ended, up to the program: returns its status. Once the minder has ended, it collects none: the
 /// minder's id is that of the program's group, and has to stay that.
+///
+/// Fairlock has children that it did not start: as the first process of a container it becomes the parent of each process whose own
+/// parent has ended: left behind by the program, by `docker exec` or by a probe. Nobody else can collect these processes, and until
+/// then each keeps its process id.
 ///
 /// The system is asked for any child. A minder that is killed at that moment is collected too, and is none from then on: its id may be
 /// another process's.
