@@ -43,7 +43,11 @@ impl Key {
 /// TTL if its name starts with `fairlock_`.
 #[track_caller]
 pub fn assert_no_residue(server: &RedisServer, allow: &[&str]) {
-    let left = residue(server, allow);
+    assert_none(&residue(server, allow));
+}
+
+#[track_caller]
+fn assert_none(left: &[String]) {
     assert!(left.is_empty(), "left behind: {}", left.join(", "));
 }
 
@@ -66,7 +70,7 @@ pub fn wait_until_no_residue(server: &RedisServer) {
         left = residue(server, &[]);
         left.is_empty().then_some(())
     });
-    assert!(left.is_empty(), "left behind: {}", left.join(", "));
+    assert_none(&left);
 }
 
 /// The names of all keys without TTL, of all databases, sorted.

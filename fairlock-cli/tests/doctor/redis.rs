@@ -30,6 +30,16 @@ fn a_good_server_gets_a_good_report() {
     assert_no_residue(&server, &[]);
 }
 
+/// How many hand-overs there were depends on how long they took.
+#[track_caller]
+fn all_by_polling(findings: &[[String; 3]]) {
+    let said = |n| format!("; {n} of {n} by polling, since no wake-up arrived");
+    let is_found = |[of, word, text]: &[String; 3]| {
+        of == "hand-overs" && word == "note" && (1..=10).any(|n| text.contains(&said(n)))
+    };
+    assert!(findings.iter().any(is_found), "{findings:#?}");
+}
+
 /// Wake-ups that don't arrive, or late, are found by hand-overs that are tried, whatever the reason.
 #[test]
 fn slow_hand_overs_are_found_whatever_the_reason() {
@@ -40,12 +50,12 @@ fn slow_hand_overs_are_found_whatever_the_reason() {
 
     let server = RedisServer::builder().acl("user mute on >canary ~* &* +@all -publish").start();
     let (_, findings) = look(&server.url_as("mute", "canary"), &[]);
-    assert_found(&findings, "hand-overs", "note", "by polling, since no wake-up arrived");
+    all_by_polling(&findings);
 
     let proxy = Proxy::start(server.port());
     proxy.set(Traffic::WakeUps, Rule::Swallow);
     let findings = judge(&proxy.url(), &[], 0, &[]);
-    assert_found(&findings, "hand-overs", "note", "by polling, since no wake-up arrived");
+    all_by_polling(&findings);
     assert_no_residue(&server, &[]);
 }
 
