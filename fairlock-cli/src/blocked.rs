@@ -1,6 +1,4 @@
-//! `fairlock ls --blocked`: who waits for whom, as a tree of locks and waiters, deadlocks first.
-//!
-//! Who waits for whom across locks, and who can never go on: a deadlock.
+//! `fairlock ls --blocked`: who waits for whom, as a tree of locks and waiters; first who can never go on, a deadlock.
 //!
 //! A waiting owner goes on once the holders of its lock have gone on, and the waiters ahead in the queue. Owners that are left when nobody
 //! else can go on are stuck: in a deadlock, or behind a deadlock.
@@ -16,8 +14,7 @@ use crate::exit::{Exit, Failure};
 use crate::kind::{AnyLock, held_by, units};
 use crate::names::escaped;
 use crate::report::say;
-use crate::screen::Picture;
-use crate::screen::watch;
+use crate::screen::{Picture, watch};
 use crate::server::{self, Store};
 use crate::{duration, show};
 
@@ -173,18 +170,18 @@ fn to_json(locks: &[Seen], deadlocks: &[Vec<Link>]) -> Value {
 }
 
 /// A lock with the part of its queue that was read.
-pub(crate) struct Seen {
-    pub(crate) name: String,
-    pub(crate) state: LockState,
+struct Seen {
+    name: String,
+    state: LockState,
 }
 
 impl Seen {
     /// The waiters that are there, in the order of the queue.
-    pub(crate) fn waiters(&self) -> impl Iterator<Item = &Waiter> {
+    fn waiters(&self) -> impl Iterator<Item = &Waiter> {
         self.state.queue.iter().filter(|waiter| !waiter.is_absent())
     }
 
-    pub(crate) fn is_waited_for(&self) -> bool {
+    fn is_waited_for(&self) -> bool {
         self.waiters().next().is_some()
     }
 
@@ -194,19 +191,19 @@ impl Seen {
 }
 
 /// One owner of a deadlock, which is a circle: each owner blocks the one before.
-pub(crate) struct Link<'a> {
-    pub(crate) waiter: &'a Waiter,
+struct Link<'a> {
+    waiter: &'a Waiter,
     /// The lock that this owner waits for.
-    pub(crate) lock: &'a Seen,
+    lock: &'a Seen,
     /// The owner's hold that blocks the former owner. Without a hold the owner stands ahead in the queue.
-    pub(crate) hold: Option<&'a Holder>,
+    hold: Option<&'a Holder>,
     /// The lock for which the former owner waits.
-    pub(crate) blocks: &'a Seen,
+    blocks: &'a Seen,
 }
 
 /// The deadlocks among these locks, each as a circle. What was not read (the end of a long queue, holders that the store does not list)
 /// counts as able to go on, so a deadlock may be missed, and none is invented.
-pub(crate) fn deadlocks(locks: &[Seen]) -> Vec<Vec<Link<'_>>> {
+fn deadlocks(locks: &[Seen]) -> Vec<Vec<Link<'_>>> {
     let stuck = stuck(locks);
     let mut circles = Vec::new();
     let mut visited: HashSet<&OwnerId> = HashSet::new();
@@ -235,7 +232,7 @@ pub(crate) fn deadlocks(locks: &[Seen]) -> Vec<Vec<Link<'_>>> {
 /// What of the first look is in the second look, too: holds (by token), and waits (without a break). A look reads the locks one by one,
 /// and may show a deadlock that never was. What is in both looks was all there between the looks. A hold without a token, of a program
 /// that is no client of fairlock, can't be told from a later hold: it counts as able to go on.
-pub(crate) fn lasting(first: &[Seen], second: &[Seen]) -> Vec<Seen> {
+fn lasting(first: &[Seen], second: &[Seen]) -> Vec<Seen> {
     let second: HashMap<&str, &LockState> =
         second.iter().map(|lock| (lock.name.as_str(), &lock.state)).collect();
     let in_both = |lock: &Seen| {

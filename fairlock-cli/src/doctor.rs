@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use crate::args::{Doctor, Server};
 use crate::exit::{Exit, Failure};
 use crate::names::escaped;
-use crate::report::confirm;
-use crate::report::print;
+use crate::report::{confirm, print};
 use crate::server;
 use crate::settings::with_option;
 

@@ -1,5 +1,5 @@
-//! Durations as people write them: `500ms`, `30s`, `1h30m`; and as `flock` has them, in seconds without a unit.
-//! And `--durable`: the durability that all clients of a server have, as a user writes it.
+//! Durations as people write them: `500ms`, `30s`, `1h30m`; as `flock` has them, in seconds without a unit; and those of `--durable`, the
+//! durability that all clients of a server have.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -82,16 +82,17 @@ pub(crate) fn durability(text: &str) -> Option<Durability> {
     let mut durability = Durability::default();
     for setting in text.split(',').filter(|_| text != "true") {
         durability = match setting.split_once('=') {
-            Some(("trust", time)) => durability.trust(read_within(time, TRUST)?),
-            Some(("skew", time)) => durability.skew(read_within(time, SKEW)?),
+            Some(("trust", time)) => durability.trust(within(time, TRUST)?),
+            Some(("skew", time)) => durability.skew(within(time, SKEW)?),
             _ => return None,
         };
     }
     Some(durability)
 }
 
-fn read_within(time: &str, allowed: RangeInclusive<Duration>) -> Option<Duration> {
-    parse(time).ok().filter(|time| allowed.contains(time))
+/// Reads a duration of this range. None for any other text.
+pub(crate) fn within(text: &str, allowed: RangeInclusive<Duration>) -> Option<Duration> {
+    parse(text).ok().filter(|time| allowed.contains(time))
 }
 
 #[cfg(test)]

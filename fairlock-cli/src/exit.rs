@@ -10,6 +10,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
+/// The signals that end a command.
+pub(crate) const ENDS: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -56,7 +59,7 @@ pub(crate) fn end_by_signals() {
     if std::process::id() != 1 {
         return;
     }
-    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+    for signal in ENDS {
         let condition = Arc::clone(&END_BY_SIGNALS);
         let _ = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, condition);
     }

@@ -10,8 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::kind::{self, and_more, held_by, holder_name, waits_per_second};
 use crate::names::{columns, escaped};
 use crate::report::say;
-use crate::screen::watch;
-use crate::screen::{Picture, Row};
+use crate::screen::{Picture, Row, watch};
 use crate::server::{self, Locks};
 use crate::show::summary;
 

@@ -1,5 +1,5 @@
-//! Messages and logs go to standard error, apart from the program's output; what a command was asked for goes to standard output.
-//! And questions to the operator, before a lock or a place is taken away.
+//! Messages, logs and questions to the operator go to standard error, apart from the program's output; what a command was asked for goes to
+//! standard output.
 
 use std::io::{BufRead, ErrorKind, IsTerminal, Write, stderr, stdin, stdout};
 

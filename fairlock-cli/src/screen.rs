@@ -14,13 +14,12 @@ use std::time::{Duration, Instant};
 use fairlock::crossbeam_channel::{Receiver, Sender, bounded, select, tick, unbounded};
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{getpgrp, tcgetpgrp};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
+use signal_hook::consts::{SIGTSTP, SIGWINCH};
 use signal_hook::low_level::emulate_default_handler;
 use terminal_size::{Height, Width, terminal_size_of};
 
 use crate::duration;
-use crate::exit::{Exit, Failure, end_by_signals_no_more};
-use crate::exit::{die_by, hear};
+use crate::exit::{ENDS, Exit, Failure, die_by, end_by_signals_no_more, hear};
 use crate::names::{columns, escaped, fit_name, fit_words, fitting};
 use crate::report::{Reader, print, printed};
 
@@ -47,8 +46,6 @@ pub(crate) fn watch<T>(
         }
     }
 }
-
-const ENDS: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
 /// What is shown of one look.
 #[derive(Default)]
@@ -78,10 +75,7 @@ type Look = (Result<Picture, Failure>, Duration);
 ///
 /// # Errors
 /// The failure of a look, or of a write to the terminal.
-pub(crate) fn show(
-    every: Duration,
-    mut look: impl FnMut() -> Result<Picture, Failure>,
-) -> Result<Exit, Failure> {
+fn show(every: Duration, mut look: impl FnMut() -> Result<Picture, Failure>) -> Result<Exit, Failure> {
     let (first, took) = timed(&mut look);
     let first = first?;
     let (say, signals) = unbounded();

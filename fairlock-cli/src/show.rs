@@ -11,8 +11,7 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::kind::{self, AnyLock};
 use crate::names::{columns, escaped, fit_name, host_and_process};
-use crate::screen::watch;
-use crate::screen::{Picture, Row};
+use crate::screen::{Picture, Row, watch};
 use crate::server;
 
 /// How long a line may be without --wide, and where its text begins.

@@ -195,7 +195,7 @@ impl Program {
     fn ended_by(&self, signal: i32) -> Ended {
         // The keyboard's signal reached the program alone. This process's group, for instance a script, gets it, too.
         if signal == SIGINT && self.terminal.given {
-            let _ = killpg(nix::unistd::getpgrp(), Signal::SIGINT);
+            let _ = killpg(getpgrp(), Signal::SIGINT);
             return Ended::OurSignal(signal);
         }
         if self.passed_on.contains(&signal) {
@@ -205,21 +205,21 @@ impl Program {
     }
 }
 
-pub(super) struct Terminal {
+struct Terminal {
     /// None without a controlling terminal.
     tty: Option<File>,
     /// Whether the program has it.
-    pub(super) given: bool,
+    given: bool,
 }
 
 impl Terminal {
-    pub(super) fn open() -> Terminal {
+    fn open() -> Terminal {
         Terminal { tty: File::options().read(true).write(true).open("/dev/tty").ok(), given: false }
     }
 
     /// This signal has stopped the program's group. A group that asked for the terminal gets the terminal. Otherwise fairlock
     /// stops as well, as the shell expects, and both continue together.
-    pub(super) fn has_stopped(&mut self, group: Pid, by: i32) {
+    fn has_stopped(&mut self, group: Pid, by: i32) {
         let asks = matches!(by, SIGTTIN | SIGTTOU);
         if self.tty.is_none() || !(asks || by == SIGTSTP) {
             return; // stopped by hand, to be continued by hand
@@ -239,7 +239,7 @@ impl Terminal {
         let _ = killpg(group, Signal::SIGCONT);
     }
 
-    pub(super) fn take_back(&mut self, group: Pid) {
+    fn take_back(&mut self, group: Pid) {
         let Some(tty) = &self.tty else { return };
         if self.given && tcgetpgrp(tty) == Ok(group) {
             hand_to(tty, getpgrp());

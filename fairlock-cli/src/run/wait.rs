@@ -23,7 +23,7 @@ use crate::settings::LONGEST;
 use crate::{duration, kind};
 
 /// How often the progress line is updated; each update costs one round trip.
-pub(super) const EVERY: Duration = Duration::from_secs(1);
+const EVERY: Duration = Duration::from_secs(1);
 
 /// How long the client goes on without an answer, by default.
 const OUTAGE_LIMIT: Duration = Duration::from_secs(10);
@@ -65,7 +65,7 @@ pub(super) fn connect(server: &Server, options: &Run, signals: &Receiver<i32>) -
     };
     let no_thread = |error| Failure::ours(format!("no thread to connect: {error}"));
     thread::Builder::new().name("fairlock-connect".to_owned()).spawn(work).map_err(no_thread)?;
-    let line = Line::new(!options.quiet && stderr().is_terminal());
+    let line = Line::new(options.quiet);
     let (mut why, mut update) = (String::new(), never());
     let show = |why: &str| line.show(|| format!("connecting for {}s; {why}", began.elapsed().as_secs()));
     let ended = loop {
@@ -149,7 +149,7 @@ pub(super) fn wait(
     }
     let time_out = limit.map_or_else(never, after);
     let request = lock.request()?;
-    let line = Line::new(!outside.quiet && stderr().is_terminal());
+    let line = Line::new(outside.quiet);
     let progress = Progress { lock, store, since: Instant::now(), line };
     let update = if progress.line.shown { tick(EVERY) } else { never() };
     progress.show(&request);
@@ -204,17 +204,17 @@ enum Ended {
 
 /// The progress: one line on standard error, rewritten again and again. Nothing if standard error is no terminal, or with
 /// `--quiet`.
-pub(super) struct Line {
-    pub(super) shown: bool,
+struct Line {
+    shown: bool,
 }
 
 impl Line {
-    pub(super) fn new(shown: bool) -> Line {
-        Line { shown }
+    fn new(quiet: bool) -> Line {
+        Line { shown: !quiet && stderr().is_terminal() }
     }
 
     /// What matters most comes first: a narrow terminal has no room for the rest.
-    pub(super) fn show(&self, text: impl FnOnce() -> String) {
+    fn show(&self, text: impl FnOnce() -> String) {
         if self.shown {
             let width =
                 terminal_size::terminal_size_of(stderr()).map_or(80, |(width, _)| usize::from(width.0));
@@ -222,7 +222,7 @@ impl Line {
         }
     }
 
-    pub(super) fn end(&self) {
+    fn end(&self) {
         if self.shown {
             write("\r\x1b[K");
         }

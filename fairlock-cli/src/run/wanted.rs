@@ -1,4 +1,5 @@
-//! What a program runs under: a lock of one of the kinds, or several fair locks, for a new owner; the holds on them; and the commands around it, which may keep it from them.
+//! What a program runs under: a lock of one of the kinds, or several fair locks, of a new owner. Here are the wanted locks, the holds on them,
+//! and the outer commands, which may keep a lock from this command.
 //!
 //! Several locks are taken by the rules of `Client::lock_all`: in the order of the bytes of their names, so that commands and
 //! programs never wait for each other; and all are given back if one can't be had, or is lost before the last grant.

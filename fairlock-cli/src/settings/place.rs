@@ -1,5 +1,5 @@
 //! Which place the settings name: a Redis, a PostgreSQL, or the directory of this machine. What is meant for another place is refused.
-//! And the directory of a user's locks, where the settings name none.
+//! Where the settings name no place, a user's locks are in the user's own directory.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,12 +1,11 @@
 //! Each setting: its name, what it sets, what is allowed, and what is done with a value.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use fairlock::Discipline;
 
 use super::{Address, SHORTEST_LEASE, Server, Setting, Terms};
-use crate::duration;
+use crate::duration::{self, within};
 
 /// The library's limits. Its shortest lease and place TTL are longer.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -177,7 +176,7 @@ pub(super) const SERVER: [Setting<Server>; 16] = [
         what: "How long connecting may take, including name look-up, TLS and login",
         allowed: "from 10ms to 1m",
         default: "1s",
-        set: |server, text| put(&mut server.connect_timeout, time(text, SHORTEST..=MINUTE).map(Some)),
+        set: |server, text| put(&mut server.connect_timeout, within(text, SHORTEST..=MINUTE).map(Some)),
     },
     Setting {
         name: "response-timeout",
@@ -187,7 +186,7 @@ pub(super) const SERVER: [Setting<Server>; 16] = [
         what: "How long an answer may take, at most half of the lease",
         allowed: "from 10ms to 1m",
         default: "1s, or half of a shorter lease",
-        set: |server, text| put(&mut server.response_timeout, time(text, SHORTEST..=MINUTE).map(Some)),
+        set: |server, text| put(&mut server.response_timeout, within(text, SHORTEST..=MINUTE).map(Some)),
     },
     Setting {
         name: "thread-wait",
@@ -197,7 +196,7 @@ pub(super) const SERVER: [Setting<Server>; 16] = [
         what: "How long a silent waiter in Redisson's queue counts as alive; Java's clients must use the same",
         allowed: "from 10ms to 1d, with --discipline redisson",
         default: "5m",
-        set: |server, text| put(&mut server.thread_wait, time(text, SHORTEST..=DAY).map(Some)),
+        set: |server, text| put(&mut server.thread_wait, within(text, SHORTEST..=DAY).map(Some)),
     },
 ];
 
@@ -211,7 +210,7 @@ pub(super) const RUN: [Setting<Terms>; 4] = [
         what: "How long the server keeps the lock without a renewal; it is renewed every third of that",
         allowed: "from 1s to 36500d",
         default: "30s; with --durable the longest that the server grants: 10s, with a quorum 7.5s",
-        set: |terms, text| put(&mut terms.lease, time(text, SHORTEST_LEASE..=LONGEST).map(Some)),
+        set: |terms, text| put(&mut terms.lease, within(text, SHORTEST_LEASE..=LONGEST).map(Some)),
     },
     Setting {
         name: "place-ttl",
@@ -221,7 +220,7 @@ pub(super) const RUN: [Setting<Terms>; 4] = [
         what: "How long the server keeps a place in the queue without a heartbeat; one comes every third of that",
         allowed: "from 500ms to 36500d",
         default: "5s",
-        set: |terms, text| put(&mut terms.place_ttl, time(text, SHORTEST_PLACE_TTL..=LONGEST).map(Some)),
+        set: |terms, text| put(&mut terms.place_ttl, within(text, SHORTEST_PLACE_TTL..=LONGEST).map(Some)),
     },
     Setting {
         name: "outage-limit",
@@ -232,7 +231,7 @@ pub(super) const RUN: [Setting<Terms>; 4] = [
                ends with code 122",
         allowed: "from 10ms to 36500d",
         default: "10s; for locks of this machine none, without --at-least",
-        set: |terms, text| put(&mut terms.outage_limit, time(text, SHORTEST..=LONGEST).map(Some)),
+        set: |terms, text| put(&mut terms.outage_limit, within(text, SHORTEST..=LONGEST).map(Some)),
     },
     Setting {
         name: "label",
@@ -267,8 +266,4 @@ fn mapped(text: &str) -> Option<(Address, Address)> {
     };
     let (announced, reached) = text.split_once('=')?;
     Some((address(announced)?, address(reached)?))
-}
-
-fn time(text: &str, allowed: RangeInclusive<Duration>) -> Option<Duration> {
-    duration::parse(text).ok().filter(|time| allowed.contains(time))
 }
