@@ -1,8 +1,10 @@
-//! The backend itself: faults are applied before each operation on the store, wake-ups delivered after it.
-//! And the faults that tests inject.
+//! The backend itself: faults are applied before each operation on the store, wake-ups delivered after it. Tests inject the faults.
 
-use crate::plans::{Fate, Fault, Operation};
-use crate::store::{Shared, WakeUps};
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept, LockId,
     LockState, Place, Released, Renew, Renewal, RequestId, Subscription, Wake, WakeSink, Withdrawn,
@@ -10,10 +12,9 @@ use fairlock_core::backend::{
 };
 use fairlock_core::{ClientId, Clock, LockKind, LockName, OwnerId};
 use fairlock_rules::{LockEntry, OperationContext, lock_of};
-use std::fmt;
-use std::ops::Range;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+
+use crate::plans::{Fate, Fault, Operation};
+use crate::store::{Shared, WakeUps};
 
 /// How many holds and places are renewed under a shard's mutex at once: that takes less than half a millisecond.
 const RENEWED_AT_ONCE: usize = 1000;

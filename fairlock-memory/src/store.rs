@@ -148,7 +148,7 @@ impl Store {
     }
 
     /// The wake-ups to deliver, in this order, once the shard's mutex is free.
-    pub(crate) fn take_outgoing(&mut self) -> Vec<WakeUp> {
+    fn take_outgoing(&mut self) -> Vec<WakeUp> {
         self.store_context.take_wake_ups()
     }
 
@@ -235,12 +235,12 @@ impl WakeUps {
     }
 
     /// Whether the owner's client is subscribed. (A wake-up for it may still get lost.)
-    pub(crate) fn is_subscribed(&self, owner: &OwnerId) -> bool {
+    fn is_subscribed(&self, owner: &OwnerId) -> bool {
         self.0.lock().sink(owner.client()).is_some()
     }
 
     /// Tells the owner's client, if it is subscribed. All mutexes must be free: a sink is foreign code.
-    pub(crate) fn deliver(&self, wake_up: &WakeUp) {
+    fn deliver(&self, wake_up: &WakeUp) {
         let sink = self.0.lock().sink_to_tell(wake_up.owner.client());
         if let Some(sink) = sink {
             sink.wake(wake_up.as_wake());

@@ -1,4 +1,5 @@
-//! The operations of the store, in the order of the trait: each asks questions about locks, and steps answer them. And the list of locks.
+//! The operations of the store, in the order of the trait: each asks questions about locks, and steps answer them. The list of locks comes
+//! last.
 
 use std::fmt;
 use std::ops::Range;

@@ -41,7 +41,7 @@ use crate::net::Failure;
 /// The most locks of one step: for each the server keeps up to four entries in its table of locks, until the step is over.
 pub(crate) const MOST_LOCKS: usize = 64;
 /// The most leaders: beyond that nothing waits.
-pub(crate) const MOST_LEADERS: usize = 4;
+const MOST_LEADERS: usize = 4;
 
 pub(crate) struct Combiner {
     state: Mutex<CombinerState>,
@@ -252,7 +252,7 @@ pub(crate) struct Question {
     /// The caller; none once it was told.
     tell: Option<Slot>,
     /// The caller's call; none until it is known.
-    pub(crate) call: Option<Arc<Call>>,
+    call: Option<Arc<Call>>,
 }
 
 /// Where the answer to a question arrives.
@@ -307,7 +307,7 @@ impl Question {
         }
     }
 
-    pub(crate) fn is_of(&self, call: &Arc<Call>) -> bool {
+    fn is_of(&self, call: &Arc<Call>) -> bool {
         self.call.as_ref().is_some_and(|own| Arc::ptr_eq(own, call))
     }
 }
@@ -324,10 +324,10 @@ pub(crate) fn tell(questions: impl IntoIterator<Item = Question>, done: &Result<
 }
 
 /// A caller that waits for the answers to its questions, or for work.
-pub(crate) struct Call {
+struct Call {
     state: Mutex<CallState>,
     changed: Condvar,
-    pub(crate) deadline: Instant,
+    deadline: Instant,
 }
 
 struct CallState {
@@ -346,7 +346,7 @@ enum Stage {
 }
 
 impl Call {
-    pub(crate) fn new(questions: usize, deadline: Instant) -> Arc<Call> {
+    fn new(questions: usize, deadline: Instant) -> Arc<Call> {
         let state = Mutex::new(CallState { left: questions, stage: Stage::Busy });
         Arc::new(Call { state, changed: Condvar::new(), deadline })
     }
@@ -357,12 +357,12 @@ impl Call {
     }
 
     /// From now on the caller can be called to work.
-    pub(crate) fn begin_to_wait(&self) {
+    fn begin_to_wait(&self) {
         self.state.lock().stage = Stage::Waits;
     }
 
     /// Has the caller look for work, if it waits.
-    pub(crate) fn calls(&self) -> bool {
+    fn calls(&self) -> bool {
         let mut state = self.state.lock();
         let comes = state.stage == Stage::Waits && state.left > 0;
         if comes {
@@ -373,7 +373,7 @@ impl Call {
     }
 
     /// Waits until the caller is called, all its questions are answered, or the time is over. Returns whether all are answered.
-    pub(crate) fn is_answered_by(&self, until: Instant) -> bool {
+    fn is_answered_by(&self, until: Instant) -> bool {
         let mut state = self.state.lock();
         while state.stage == Stage::Waits
             && state.left > 0

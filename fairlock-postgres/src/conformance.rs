@@ -1,5 +1,5 @@
-//! The whole conformance suite, each case on a database for itself, whose clock the cases move; and some cases through PgBouncer in transaction mode; CONTRIBUTING.md
-//! says how to run all of them through it.
+//! The whole conformance suite, each case on a database for itself, whose clock the cases move; and some cases through PgBouncer in
+//! transaction mode. CONTRIBUTING.md says how to run all cases through PgBouncer.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};

@@ -18,7 +18,7 @@ use crate::store::Store;
 
 /// The column with the keys of the clients at the head of the queue that were present when they asked, in the order of the queue.
 /// Other waiters never count as gone: a client may poll, or not listen yet.
-pub(crate) const HEADS: usize = 8;
+const HEADS: usize = 8;
 /// A column that is never null in a row.
 pub(crate) const STATE: usize = 9;
 /// The clock, and until when nothing is granted.
@@ -182,7 +182,7 @@ impl Swap {
 
 /// The columns to write.
 #[derive(Default)]
-pub(crate) struct LockRow {
+struct LockRow {
     last: i64,
     dead_at: i64,
     hold: Option<GrantedHold>,
@@ -216,7 +216,7 @@ impl Loaded {
 
 impl LockRow {
     /// The row to write; the entry can't be used afterwards. `shows_itself` is asked about each client in the queue, by its key.
-    pub(crate) fn of(
+    fn of(
         mut entry: LockEntry,
         last: u64,
         encoding: Encoding,
@@ -240,7 +240,7 @@ impl LockRow {
     }
 
     /// Whether the row would be written as it was loaded.
-    pub(crate) fn is_as_loaded(&self, row: &Row) -> Result<bool, Failure> {
+    fn is_as_loaded(&self, row: &Row) -> Result<bool, Failure> {
         Ok(self.last == row.number(0)?
             && self.hold == hold_of(row)?
             && self.heads == row.numbers(HEADS)?
@@ -248,12 +248,12 @@ impl LockRow {
     }
 
     /// Whether a lock without a row would have this row.
-    pub(crate) fn is_unused(&self) -> bool {
+    fn is_unused(&self) -> bool {
         self.hold.is_none() && self.state.is_empty()
     }
 
     /// By how much the end of the hold may be taken back, at most so much, without an earlier end than in this row.
-    pub(crate) fn late_end(&self, row: Option<&Row>, late: Duration) -> Result<i64, Failure> {
+    fn late_end(&self, row: Option<&Row>, late: Duration) -> Result<i64, Failure> {
         let former = row.map_or(Ok(None), hold_of)?;
         let Some(hold) = &self.hold else { return Ok(0) };
         let former =
@@ -262,7 +262,7 @@ impl LockRow {
     }
 
     /// The columns, as the swap has them.
-    pub(crate) fn values(&self) -> [Value; 11] {
+    fn values(&self) -> [Value; 11] {
         let hold = self.hold.as_ref();
         let number = |number: fn(&GrantedHold) -> i64| hold.map(number).into();
         let text = |text: fn(&GrantedHold) -> &str| hold.map(text).into();
@@ -288,7 +288,7 @@ pub(crate) fn clock_of(row: &Row) -> Result<Moment, Failure> {
 }
 
 /// Until when nothing is granted, as the row was read.
-pub(crate) fn grace_of(row: &Row) -> Result<i64, Failure> {
+fn grace_of(row: &Row) -> Result<i64, Failure> {
     row.number(GRACE_ENDS)
 }
 
@@ -317,7 +317,7 @@ pub(crate) fn hold_of(row: &Row) -> Result<Option<GrantedHold>, Failure> {
 
 /// PostgreSQL has no NUL in a text, and an owner must be found again unchanged. A hold that can't stand in the columns stays among the
 /// bytes, where `still_held` does not find it. A label is for people: characters that the database can't hold are replaced.
-pub(crate) fn is_text(owner: &OwnerId, label: &str, encoding: Encoding) -> bool {
+fn is_text(owner: &OwnerId, label: &str, encoding: Encoding) -> bool {
     encoding.holds(owner.as_str()) && !label.contains('\0')
 }
 

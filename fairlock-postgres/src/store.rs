@@ -1,5 +1,5 @@
-//! What the operations of a backend share: connections, clients, the questions that wait for a step; what recent answers have told; how
-//! many locks a part of the renewals has; and when rows are swept.
+//! What the operations of a backend share: connections, clients, the questions that wait for a step; what answers have told ([`Recent`]);
+//! how many locks a part of the renewals has ([`Pace`]); and when rows are swept ([`Sweeper`]).
 //!
 //! **Sweeping** deletes the rows of locks that nobody has used for a day. Every living client sweeps now and then, as it renews or releases: a
 //! client with short holds renews nothing.

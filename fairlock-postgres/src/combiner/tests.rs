@@ -8,8 +8,7 @@ use fairlock_core::OwnerId;
 use fairlock_core::backend::{Acquire, Acquired, Backend, BackendError, ForceReleased, Wait, only};
 use fairlock_tests::eventually;
 
-use crate::combiner::Combiner;
-use crate::combiner::Question;
+use crate::combiner::{Combiner, Question};
 use crate::command::Command;
 use crate::step;
 use crate::test_server::new_database;

@@ -145,7 +145,8 @@ fn is_of_a_file(failure: &TlsFailure, settings: &TlsSettings) -> bool {
     matches!(failure, TlsFailure::NotBegun(_)) && !settings.names_no_file()
 }
 
-/// Starts the session: parameters, and the password as the server asks for it. A pooler refuses other parameters than these, so all else is set in transactions.
+/// Starts the session: parameters, and the password as the server asks for it. A pooler refuses other parameters than these, so all else
+/// is set in transactions.
 pub(super) fn start(con: &mut Connection, address: &Address, deadline: Instant) -> Result<(), Failure> {
     let mut parameters = vec![
         ("user", address.user.as_str()),

@@ -11,8 +11,7 @@ use crate::clients::channel_of;
 use crate::combiner::Question;
 use crate::command::Command;
 use crate::net::Statement;
-use crate::row::micros;
-use crate::row::{Clock, Swap};
+use crate::row::{Clock, Swap, micros};
 use crate::test_server::new_database;
 use crate::tests::{
     LEASE, SECOND, ask, hold, lock, number, patient, session, soon, stage, take, trips, wait_for_rows,
