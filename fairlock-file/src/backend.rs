@@ -18,7 +18,7 @@ use fairlock_rules::{LockEntry, OperationContext, StoreContext, lock_of, renew_b
 
 use crate::dir::Dir;
 use crate::failure::failure;
-use crate::lock_files::LockFiles;
+use crate::lock_files::{LONG, LockFiles, Patience, SHORT};
 use crate::machine::{self, Machine};
 use crate::presence::presence_of;
 use crate::slots::State;
@@ -67,20 +67,20 @@ impl FileBackend {
         lock: &LockName,
         decide: impl FnOnce(&mut LockEntry, &mut OperationContext<'_>) -> T,
     ) -> Result<T, BackendError> {
-        self.step_by(Instant::now() + self.files.machine.bound, lock, decide)
+        self.step_by((Instant::now() + self.files.machine.bound, LONG), lock, decide)
     }
 
     /// No other thread or process comes between the read and the write. A process that is killed on the way has changed nothing, and
-    /// the system frees the file. Fails if another process does not free it by `give_up_at`.
+    /// the system frees the file. Fails if another process does not free it in time.
     fn step_by<T>(
         &self,
-        give_up_at: Instant,
+        patience: Patience,
         lock: &LockName,
         decide: impl FnOnce(&mut LockEntry, &mut OperationContext<'_>) -> T,
     ) -> Result<T, BackendError> {
         let files = &*self.files;
         let failed = |error| failure(format_args!("the file {}", files.dir.lock(lock).display()), error);
-        let (answer, wake_ups) = files.with(lock, give_up_at, |file| {
+        let (answer, wake_ups) = files.with(lock, patience, |file| {
             // Load.
             let (content, state) = State::read(file, files.machine.boot).map_err(failed)?;
             state.check(lock, &files.dir)?;
@@ -115,10 +115,10 @@ impl FileBackend {
 
     /// Until when a call waits for the files of these locks. Each lock is a file of its own: where a call is about several, one that is not
     /// free must not cost the others the time of their renewals.
-    pub(crate) fn give_up_at<L: PartialEq>(&self, mut locks: impl Iterator<Item = L>) -> Instant {
+    pub(crate) fn patience<L: PartialEq>(&self, mut locks: impl Iterator<Item = L>) -> Patience {
         let (first, bound) = (locks.next(), self.files.machine.bound);
         let is_one = locks.all(|lock| first.as_ref() == Some(&lock));
-        Instant::now() + if is_one { bound } else { bound / 4 }
+        (Instant::now() + if is_one { bound } else { bound / 4 }, LONG)
     }
 }
 
@@ -130,10 +130,10 @@ fn ahead_of(entry: &LockEntry, place: &Place<'_>) -> Vec<OwnerId> {
 
 impl Backend for FileBackend {
     fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
-        let give_up_at = self.give_up_at(asks.iter().map(|ask| &ask.place.lock.name));
+        let patience = self.patience(asks.iter().map(|ask| &ask.place.lock.name));
         let acquire = |ask: &Acquire<'_>| {
             let place = &ask.place;
-            let (answer, ahead) = self.step_by(give_up_at, &place.lock.name, |entry, context| {
+            let (answer, ahead) = self.step_by(patience, &place.lock.name, |entry, context| {
                 entry.end_gone(context, place.units);
                 let answer = entry.acquire(context, ask);
                 let waits = matches!(answer, Ok(Acquired::Queued { .. } | Acquired::Busy { .. }));
@@ -147,10 +147,10 @@ impl Backend for FileBackend {
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
-        let give_up_at = self.give_up_at(holds.iter().map(|hold| &hold.lock.name));
+        let (until, _) = self.patience(holds.iter().map(|hold| &hold.lock.name));
         let release = |hold: &Hold<'_>| {
             let name = &hold.lock.name;
-            let released = self.step_by(give_up_at, name, |entry, context| entry.release(context, hold));
+            let released = self.step_by((until, SHORT), name, |entry, context| entry.release(context, hold));
             self.or_if_removed(Released::NotHeld, released)
         };
         holds.iter().map(release).collect()
@@ -162,9 +162,9 @@ impl Backend for FileBackend {
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
-        let give_up_at = self.give_up_at(items.iter().map(|item| &lock_of(item).name));
+        let patience = self.patience(items.iter().map(|item| &lock_of(item).name));
         renew_by_lock(items, |lock, items| {
-            let renewed = self.step_by(give_up_at, lock, |entry, context| {
+            let renewed = self.step_by(patience, lock, |entry, context| {
                 if items.iter().any(|item| matches!(item, Renew::Place { .. })) {
                     entry.end_gone(context, u32::MAX);
                 }
@@ -189,10 +189,10 @@ impl Backend for FileBackend {
     }
 
     fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
-        let give_up_at = self.give_up_at(places.iter().map(|place| &place.lock.name));
+        let patience = self.patience(places.iter().map(|place| &place.lock.name));
         let withdraw = |place: &Place<'_>| {
             let name = &place.lock.name;
-            let withdrawn = self.step_by(give_up_at, name, |entry, context| entry.withdraw(context, place));
+            let withdrawn = self.step_by(patience, name, |entry, context| entry.withdraw(context, place));
             self.or_if_removed(Withdrawn::Left, withdrawn)
         };
         places.iter().map(withdraw).collect()

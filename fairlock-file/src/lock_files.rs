@@ -24,11 +24,16 @@ use crate::slots::{Content, State};
 
 /// How many files stay open.
 const MOST_OPEN: usize = 64;
-/// How often a caller looks for a free file without a pause: a step takes microseconds. Then each pause is as long as the wait so far, but
-/// the caller looks at least so often until its time is over. A crowd that looks without a pause takes the processor from the steps.
+/// How often a caller looks for a free file without a pause: a step takes microseconds. Then each pause is as long as the wait so far, up to
+/// a limit. A crowd that looks without a pause takes the processor from the steps.
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_micros(100);
-const LOOKS_WITH_PAUSES: u32 = 40;
+/// The longest pause; and that of a release, since all waiters wait for it. Only one at a time looks so often.
+pub(crate) const LONG: Duration = Duration::from_millis(25);
+pub(crate) const SHORT: Duration = Duration::from_micros(200);
+
+/// Until when a caller waits for a file, and its longest pause between two looks.
+pub(crate) type Patience = (Instant, Duration);
 
 /// The files of all locks in a directory. The threads of this process take turns on each: the system's lock is one of the open file,
 /// and would not keep two threads apart that share it.
@@ -70,11 +75,11 @@ impl LockFiles {
         LockFiles { dir, machine, used: Mutex::default() }
     }
 
-    /// Calls `step` with the lock's file, which no other thread or process has meanwhile. Fails if the file is not free by `give_up_at`.
+    /// Calls `step` with the lock's file, which no other thread or process has meanwhile. Fails if the file is not free in time.
     pub(crate) fn with<T>(
         &self,
         lock: &LockName,
-        give_up_at: Instant,
+        (give_up_at, pause): Patience,
         step: impl FnOnce(&File) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
         let (used, began) = (self.used(lock), Instant::now());
@@ -88,7 +93,7 @@ impl LockFiles {
         let mut kept = kept.ok_or_else(|| not_free(format_args!("lock {lock}"), "another thread"))?;
         let open = loop {
             let open = kept.take().map_or_else(|| self.open(lock), Ok)?;
-            wait_for(&open.file, give_up_at, format_args!("lock {lock}")).inspect_err(|_| {
+            wait_for(&open.file, (give_up_at, pause), format_args!("lock {lock}")).inspect_err(|_| {
                 // Not one that others write meanwhile, as in a crowd; and a single look says nothing.
                 let found = open.file.metadata().ok().filter(|_| !left.is_zero());
                 let is_still = found.is_some_and(|found| dir::is_older(&found, left));
@@ -159,8 +164,8 @@ impl LockFiles {
 }
 
 /// Locks the file. `File::lock` would be simpler, but has no time limit.
-pub(crate) fn wait_for(file: &File, give_up_at: Instant, whose: impl Display) -> Result<(), BackendError> {
-    let (mut looks, began) = (0, Instant::now());
+pub(crate) fn wait_for(file: &File, patience: Patience, whose: impl Display) -> Result<(), BackendError> {
+    let ((give_up_at, longest), mut looks, began) = (patience, 0, Instant::now());
     loop {
         looks += 1;
         match file.try_lock() {
@@ -171,10 +176,10 @@ pub(crate) fn wait_for(file: &File, give_up_at: Instant, whose: impl Display) ->
             Err(TryLockError::WouldBlock) if looks <= LOOKS => thread::yield_now(),
             Err(TryLockError::WouldBlock) => {
                 let now = Instant::now();
-                if now > give_up_at {
+                if now >= give_up_at {
                     break;
                 }
-                thread::sleep((now - began).min((give_up_at - began) / LOOKS_WITH_PAUSES).max(PAUSE));
+                thread::sleep((now - began).clamp(PAUSE, longest).min(give_up_at - now));
             }
         }
     }
@@ -220,7 +225,7 @@ mod tests {
         let path = std::env::temp_dir().join(ClientId::random().to_string());
         let files = LockFiles::new(Arc::new(Dir::open(path.clone()).unwrap()), Machine::of_boot(1));
         let lock = LockName::new("x").unwrap();
-        let step = || files.with(&lock, Instant::now(), |_| Ok(()));
+        let step = || files.with(&lock, (Instant::now(), LONG), |_| Ok(()));
         step().unwrap();
         let parents = files.used(&lock).open.lock().as_ref().unwrap().file.try_clone().unwrap();
         parents.lock().unwrap();

@@ -14,7 +14,7 @@ use fairlock_rules::{StoreContext, fits_pattern};
 use crate::backend::FileBackend;
 use crate::dir::{self, is_of_new_file, whose};
 use crate::failure::failure;
-use crate::lock_files::wait_for;
+use crate::lock_files::{Patience, wait_for};
 use crate::machine::BOUND;
 use crate::presence::presence_of;
 use crate::slots::State;
@@ -58,9 +58,9 @@ impl FileBackend {
                 paths.push(path);
             }
         }
-        let (mut found, mut unread, give_up_at) = (Vec::new(), Vec::new(), self.give_up_at(paths.iter()));
+        let (mut found, mut unread, patience) = (Vec::new(), Vec::new(), self.patience(paths.iter()));
         for path in &paths {
-            match (self.state_in(path, give_up_at), dir.lock_of(path)) {
+            match (self.state_in(path, patience), dir.lock_of(path)) {
                 (Ok(state), _) => found.extend(state.and_then(|state| self.listed(&state, pattern))),
                 (Err(error), Some(name)) => unread.push(Error::about(&name, error)),
                 (Err(error), None) => unread.push(error.into()),
@@ -72,13 +72,13 @@ impl FileBackend {
 
     /// As between two steps: without the file's lock, two steps might write both slots while they are read. None if the sweep was
     /// quicker, and for a file of another program.
-    fn state_in(&self, path: &Path, give_up_at: Instant) -> Result<Option<State>, BackendError> {
+    fn state_in(&self, path: &Path, patience: Patience) -> Result<Option<State>, BackendError> {
         let failed = |error| failure(format_args!("the file {}", path.display()), error);
         let file = match dir::open(path, false) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(failed)?,
         };
-        wait_for(&file, give_up_at, path.display())?;
+        wait_for(&file, patience, path.display())?;
         let (found, read) = (file.metadata().map_err(failed)?, State::read(&file, self.files.machine.boot));
         _ = file.unlock(); // a child that was forked meanwhile has the file open as well
         match read {

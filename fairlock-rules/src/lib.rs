@@ -38,7 +38,7 @@
 //! ```text
 //!  lock_entry   one lock and its kind   operations   acquire, release, …   renewal
 //!     │           rule   who is next, and when to ask again   holds   encoded
-//!     ├► queue      places by ticket   hear   restore   clock   ranks   encoded
+//!     ├► queue      places by ticket   hear   restore   clock   encoded
 //!     ├► interest   the requests that wait for a plain lock
 //!     └► context    of one operation; and of the store: the sequence, and the messages
 //!          └► wake_up   a message   bytes   values as bytes   wrong   mistakes, for models   pattern   of a list

@@ -42,7 +42,7 @@ impl LockEntry {
             return Ok(hold.granted(context.now));
         }
         let queues = wait != Wait::No && lock.kind != LockKind::Plain;
-        let own = self.queue.ticket_of(owner, request);
+        let own = self.queue.ticket_of(owner, request, named);
         if own.is_none() && !queues && (self.free() == 0 || self.queue.is_empty() && units > self.free()) {
             return Ok(self.busy(context, ask));
         }
@@ -98,7 +98,7 @@ impl LockEntry {
     }
 
     fn queued(&self, context: &OperationContext<'_>, place: &Place<'_>) -> Acquired {
-        let ticket = self.queue.ticket_of(place.owner, place.request).unwrap_or(0);
+        let ticket = self.queue.ticket_of(place.owner, place.request, place.ticket).unwrap_or(0);
         let rank = self.queue.rank_of(ticket);
         let recheck_in = self.look_in(context.now, rank, place.ttl, true);
         Acquired::Queued { rank, recheck_in, ticket, latest: context.last_number() }
@@ -119,8 +119,9 @@ impl LockEntry {
     /// Gives a hold up, and hands the lock on: [`Backend::release`](fairlock_core::backend::Backend::release).
     pub fn release(&mut self, context: &mut OperationContext<'_>, hold: &Hold<'_>) -> Released {
         self.read(context);
-        let in_queue = self.queue.ticket_of(hold.owner, hold.request);
-        if self.holds.find(hold).is_none() && in_queue.is_none() {
+        let is_held = self.holds.find(hold).is_some();
+        let in_queue = if is_held { None } else { self.queue.ticket_of(hold.owner, hold.request, 0) };
+        if !is_held && in_queue.is_none() {
             self.hand_on_if_free(context);
             return Released::NotHeld;
         }
@@ -193,8 +194,8 @@ impl LockEntry {
         let mut plan = self.new_plan(context);
         // Removed before the lock is handed on: a free unit must not go to the leaving request. If that request was the first and
         // did not fit, others may fit now.
-        let own =
-            self.queue.ticket_of(place.owner, place.request).and_then(|ticket| self.queue.remove(ticket));
+        let own = self.queue.ticket_of(place.owner, place.request, place.ticket);
+        let own = own.and_then(|ticket| self.queue.remove(ticket));
         self.hand_on(context, &mut plan);
         if let Some(kicked) = own.filter(|_| is_kick) {
             plan.wake_ups.push((kicked.owner.clone(), WakeUpKind::Recheck));

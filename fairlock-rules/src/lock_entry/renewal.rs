@@ -76,7 +76,7 @@ impl LockEntry {
     /// waiter, which then asks to learn its new ticket.
     fn waits_at(&self, item: &Renew<'_>) -> Option<u64> {
         let Renew::Place { place, .. } = item else { return None };
-        let ticket = self.queue.ticket_of(place.owner, place.request)?;
+        let ticket = self.queue.ticket_of(place.owner, place.request, place.ticket)?;
         let is_its_own = place.ticket == 0 || place.ticket == ticket;
         (is_its_own && self.may_grant(place)).then_some(ticket)
     }

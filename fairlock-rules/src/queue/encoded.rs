@@ -1,16 +1,14 @@
 //! The queue as bytes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::VecDeque;
 
 use super::clock::Clock;
-use super::ranks::Ranks;
 use super::{Queue, QueuedPlace};
 use crate::bytes::{Coded, read, read_list};
 
 impl Coded for Queue {
     fn write(&self, out: &mut Vec<u8>) {
-        // `tickets` and `ranks` come from the places.
-        let Queue { places, tickets: _, ranks: _, clock, served, rests_until } = self;
+        let Queue { places, clock, served, rests_until } = self;
         clock.write(out);
         served.write(out);
         rests_until.write(out);
@@ -23,19 +21,13 @@ impl Coded for Queue {
 
     fn read(from: &mut &[u8]) -> Option<Queue> {
         let (clock, served, rests_until) = read(from)?;
-        let mut places: Vec<(u64, QueuedPlace)> = Vec::new();
+        let mut places: VecDeque<(u64, QueuedPlace)> = VecDeque::new();
         read_list(from, |place: (u64, QueuedPlace)| {
-            let is_later = places.last().is_none_or(|last| last.0 < place.0);
-            places.push(place);
+            let is_later = places.back().is_none_or(|last| last.0 < place.0);
+            places.push_back(place);
             is_later.then_some(())
         })?;
-        let of_request =
-            |(ticket, place): &(u64, QueuedPlace)| ((place.owner.clone(), place.request), *ticket);
-        let tickets: HashMap<_, _> = places.iter().map(of_request).collect();
-        let (length, mut ranks) = (places.len(), Ranks::default());
-        let places: BTreeMap<_, _> = places.into_iter().collect(); // sorted, and so made as a whole
-        places.keys().for_each(|ticket| ranks.add(*ticket, &places));
-        (tickets.len() == length).then_some(Queue { places, tickets, ranks, clock, served, rests_until })
+        Some(Queue { places, clock, served, rests_until })
     }
 }
 
@@ -91,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_places_of_a_ticket_or_of_a_request_are_damaged() {
+    fn two_places_of_a_ticket_are_damaged() {
         let is_queue = |places: &[(u64, &str)], heard: u32| {
             let mut bytes = Vec::new();
             Clock::default().write(&mut bytes);
@@ -105,7 +97,6 @@ mod tests {
             read::<Queue>(&mut &bytes[..]).is_some()
         };
         assert!(is_queue(&[(1, "a"), (2, "b"), (3, "c")], 0) && is_queue(&[(1, "a")], 1));
-        assert!(!is_queue(&[(1, "a"), (2, "a")], 0), "one request");
         assert!(!is_queue(&[(1, "a"), (1, "b")], 0), "one ticket");
         assert!(!is_queue(&[(1, "a")], 2), "neither heard nor not");
     }

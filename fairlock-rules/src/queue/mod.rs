@@ -1,6 +1,6 @@
 //! Who waits for one lock: places by ticket. `lib/queue.lua` of the Redis backend is the same.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,10 @@ mod clock;
 mod encoded;
 #[cfg(feature = "model")]
 mod parts;
-mod ranks;
 
 use clock::Clock;
 #[cfg(feature = "model")]
 pub use parts::{ClockParts, PlaceParts, QueueParts};
-use ranks::Ranks;
 
 /// A waiter's position in the queue.
 #[derive(Clone)]
@@ -54,9 +52,9 @@ pub(crate) struct Heartbeat<'a> {
 /// lost, or was granted and ended while the waiter stood still, the ask restores the place at this ticket.
 #[derive(Default)]
 pub(crate) struct Queue {
-    places: BTreeMap<u64, QueuedPlace>,
-    tickets: HashMap<(OwnerId, RequestId), u64>,
-    ranks: Ranks,
+    /// In the order of their tickets. A queue is read and written as a whole more often than it is searched, so it has no index: an ask
+    /// that names its ticket is found by that, any other one by a walk.
+    places: VecDeque<(u64, QueuedPlace)>,
     clock: Clock,
     /// Tickets up to this one have had their turn: they were granted the lock, or were absent then.
     served: u64,
@@ -111,14 +109,14 @@ impl Queue {
     /// Hears the waiter: its place, if there is one, lasts for another time to live.
     pub(crate) fn hear(&mut self, heartbeat: Heartbeat<'_>) {
         let Place { owner, request, ttl, ticket: named, .. } = *heartbeat.place;
-        let Some(ticket) = self.ticket_of(owner, request) else { return };
+        let Some(at) = self.index_of(owner, request, named) else { return };
         self.count_ttl(ttl);
         let clock = self.clock();
-        let Some(place) = self.places.get_mut(&ticket) else { return };
+        let (ticket, place) = &mut self.places[at];
         place.deadline = clock.saturating_add(ttl);
         place.lease = heartbeat.lease;
         place.asked_in = heartbeat.call;
-        place.is_heard |= named == ticket;
+        place.is_heard |= named == *ticket;
         if let Some(label) = heartbeat.label.filter(|label| **label != *place.label) {
             place.label = label.into();
         }
@@ -142,7 +140,7 @@ impl Queue {
 
     /// Whether no place has this ticket.
     pub(crate) fn is_free(&self, ticket: u64) -> bool {
-        !self.places.contains_key(&ticket)
+        self.at(ticket).is_err()
     }
 
     /// A place is going to be restored at this ticket. If the ticket has not had its turn, the queue was lost, and other waiters
@@ -166,24 +164,20 @@ impl Queue {
     }
 
     pub(crate) fn insert(&mut self, ticket: u64, place: QueuedPlace) {
-        self.tickets.insert((place.owner.clone(), place.request), ticket);
-        if self.places.insert(ticket, place).is_none() {
-            self.ranks.add(ticket, &self.places);
+        match self.at(ticket) {
+            Ok(at) => self.places[at].1 = place,
+            Err(at) => self.places.insert(at, (ticket, place)),
         }
     }
 
     pub(crate) fn remove(&mut self, ticket: u64) -> Option<QueuedPlace> {
-        let place = self.places.remove(&ticket)?;
-        self.ranks.remove(ticket);
-        self.tickets.remove(&(place.owner.clone(), place.request));
-        Some(place)
+        let at = self.at(ticket).ok()?;
+        self.places.remove(at).map(|(_, place)| place)
     }
 
     /// A test makes all places vanish.
     pub(crate) fn lose(&mut self) {
         self.places.clear();
-        self.tickets.clear();
-        self.ranks = Ranks::default();
     }
 
     /// Whether the waiter was not heard within its place's time.
@@ -210,30 +204,38 @@ impl Queue {
         !place.is_heard && self.clock() < place.deadline.saturating_add(self.clock.least_ttl)
     }
 
-    /// The ticket of a place.
-    pub(crate) fn ticket_of(&self, owner: &OwnerId, request: RequestId) -> Option<u64> {
-        if self.is_empty() {
-            return None;
-        }
-        self.tickets.get(&(owner.clone(), request)).copied()
+    /// The ticket of a request's place. `named`: the ticket that the request knows, 0 if none.
+    pub(crate) fn ticket_of(&self, owner: &OwnerId, request: RequestId, named: u64) -> Option<u64> {
+        self.index_of(owner, request, named).map(|at| self.places[at].0)
+    }
+
+    fn index_of(&self, owner: &OwnerId, request: RequestId, named: u64) -> Option<usize> {
+        let is_its = |(_, place): &(u64, QueuedPlace)| place.request == request && place.owner == *owner;
+        let by_ticket = self.at(named).ok().filter(|at| is_its(&self.places[*at]));
+        by_ticket.or_else(|| self.places.iter().position(is_its))
+    }
+
+    /// Where the place with this ticket stands, or would stand.
+    fn at(&self, ticket: u64) -> Result<usize, usize> {
+        self.places.binary_search_by_key(&ticket, |(ticket, _)| *ticket)
     }
 
     /// How many waiters are ahead of this ticket.
     pub(crate) fn rank_of(&self, ticket: u64) -> u64 {
-        let (before, first_of_block) = self.ranks.before_block_of(ticket);
-        before + self.places.range(first_of_block..ticket).count() as u64
+        self.at(ticket).unwrap_or_else(|at| at) as u64
     }
 
     /// The places ahead of this ticket, the nearest first.
     pub(crate) fn ahead_of(&self, ticket: u64) -> impl Iterator<Item = &QueuedPlace> {
-        self.places.range(..ticket).rev().map(|(_, place)| place)
+        let at = self.at(ticket).unwrap_or_else(|at| at);
+        self.places.range(..at).rev().map(|(_, place)| place)
     }
 
     /// How many waiters are known to be absent: those of the first `most` that are silent, or gone.
     pub(crate) fn absent(&self, now: Moment, most: u64, is_gone: impl Fn(&OwnerId) -> bool) -> u64 {
         let clock = self.clock.seen_at(now);
-        let examined = self.places.values().take(count(most));
-        let (examined, silent) = examined.fold((0, 0), |(examined, silent), place| {
+        let examined = self.places.iter().take(count(most));
+        let (examined, silent) = examined.fold((0, 0), |(examined, silent), (_, place)| {
             (examined + 1, silent + u64::from(place.deadline <= clock || is_gone(&place.owner)))
         });
         let all_are_silent = examined > 0 && silent == examined && self.clock.is_silent(now);
@@ -252,11 +254,10 @@ impl Queue {
             waiter.set_label(&place.label);
             waiter
         };
-        let (ahead, first) = self.ranks.block_at(part.start);
         let wanted = part.end.saturating_sub(part.start);
         self.places
-            .range(first..)
-            .skip(count(part.start - ahead))
+            .iter()
+            .skip(count(part.start))
             .take(count(wanted))
             .map(|(_, place)| waiter(place))
             .collect()

@@ -51,7 +51,7 @@ pub struct ClockParts {
 
 impl From<Queue> for QueueParts {
     fn from(queue: Queue) -> QueueParts {
-        let Queue { places, tickets: _, ranks: _, clock, served, rests_until } = queue;
+        let Queue { places, clock, served, rests_until } = queue;
         let Clock { value, pulse, least_ttl: ttl, longest_ttl: _, is_held_back: _ } = clock;
         let place = |(ticket, place): (u64, QueuedPlace)| {
             let QueuedPlace { owner, request, units, lease, is_heard, deadline, .. } = place;

@@ -71,7 +71,7 @@ fn ranks_are_right_after_waiters_left_and_came_back() {
         fixture.queue.remove(number + 1);
     }
     assert_eq!(
-        (fixture.queue.rank_of(300), fixture.queue.ticket_of(&owner(3), RequestId::new(3))),
+        (fixture.queue.rank_of(300), fixture.queue.ticket_of(&owner(3), RequestId::new(3), 4)),
         (199, None)
     );
     fixture.joins(3, 0, 5);
