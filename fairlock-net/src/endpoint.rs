@@ -1,7 +1,10 @@
-//! Where a server listens.
+//! Where a server listens, and the parts of the URL that says so. No error repeats a part of a URL: a password that was not encoded
+//! may stand in any part. Where a server repeats a password in its own words, the password is hidden.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// How a server is reached. `Display` shows `host:port`, `[address]:port` or the path, in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +42,68 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// Whether a user or password contains a delimiter of URLs as it is: then the `@` stands behind what looks like the host. `rest` is
+/// the URL from after its `://`.
+pub fn bare_delimiter(rest: &str) -> Option<&'static str> {
+    let (at, end) = (rest.find(['/', '?', '#'])?, rest.rfind('@')?);
+    match &rest[at..=at] {
+        _ if end < at => None,
+        "/" => Some("there is a / before the @; in a user or password it is written %2F"),
+        "?" => Some("there is a ? before the @; in a user or password it is written %3F"),
+        _ => Some("there is a # before the @; in a user or password it is written %23"),
+    }
+}
+
+/// A part of a URL as it is meant; none if a `%` stands before anything but two hexadecimal digits, or the bytes are no UTF-8.
+pub fn percent_decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2).filter(|(code, _)| !code.starts_with('+'))?;
+        bytes.push(u8::from_str_radix(code, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// In place of a secret.
+const HIDDEN: &str = "***";
+
+/// A password, as it is and as URLs have it. By default there is none.
+#[derive(Clone, Default)]
+pub struct Secrets(Arc<[String]>);
+
+impl Secrets {
+    /// All spellings of this password.
+    pub fn of(password: &str) -> Secrets {
+        let mut spellings = vec![password.to_owned()];
+        for plain in ["-._~", "-._~!$&'()*+,;="] {
+            // The hexadecimal digits may be small.
+            spellings.push(encoded(password, plain, |byte| format!("%{byte:02X}")));
+            spellings.push(encoded(password, plain, |byte| format!("%{byte:02x}")));
+        }
+        spellings.retain(|spelling| !spelling.is_empty());
+        // The longest first: one may begin with another.
+        spellings.sort_by_key(|spelling| Reverse(spelling.len()));
+        spellings.dedup();
+        Secrets(spellings.into())
+    }
+
+    /// The text without them.
+    pub fn hide(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), HIDDEN))
+    }
+}
+
+/// Percent-encoded, except letters, digits and these.
+fn encoded(text: &str, plain: &str, code: impl Fn(u8) -> String) -> String {
+    let one = |byte: u8| match char::from(byte) {
+        c if c.is_ascii_alphanumeric() || plain.contains(c) => c.to_string(),
+        _ => code(byte),
+    };
+    text.bytes().map(one).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,5 +120,37 @@ mod tests {
             assert_eq!(endpoint.to_string(), shown);
         }
         assert_eq!((tcp("a.host").host(), Endpoint::Unix("/run".into()).host()), (Some("a.host"), None));
+    }
+
+    #[test]
+    fn a_part_of_a_url_is_decoded_or_refused() {
+        for (text, meant) in [("", ""), ("a+b", "a+b"), ("%40%2fx%C3%A4", "@/xä")] {
+            assert_eq!(percent_decoded(text).as_deref(), Some(meant));
+        }
+        for wrong in ["%", "%4", "%+4", "%4x", "%ä", "%ff"] {
+            assert_eq!(percent_decoded(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_delimiter_that_is_not_encoded_is_found() {
+        for (rest, found) in
+            [("u:a/b@h:1", "%2F"), ("u:a?b@h", "%3F"), ("u:a#b@h/db", "%23"), ("u:/?#@h", "%2F")]
+        {
+            assert!(bare_delimiter(rest).is_some_and(|what| what.ends_with(found)), "{rest}");
+        }
+        for rest in ["h", "u:p@h:1/db?a=b", "u:a%2Fb@h/", "h/db", "u@h"] {
+            assert_eq!(bare_delimiter(rest), None, "{rest}");
+        }
+    }
+
+    #[test]
+    fn each_spelling_of_a_password_is_hidden() {
+        let secrets = Secrets::of("p/Q@ä'");
+        for spelling in ["p/Q@ä'", "p%2FQ%40%C3%A4%27", "p%2fQ%40%c3%a4%27", "p%2FQ%40%C3%A4'"] {
+            assert_eq!(secrets.hide(&format!("bad {spelling}, bad")), "bad ***, bad", "{spelling}");
+        }
+        assert_eq!(Secrets::of("").hide("as it is"), "as it is");
+        assert_eq!(Secrets::default().hide("as it is"), "as it is");
     }
 }

@@ -2,17 +2,12 @@
 //! This crate speaks no protocol, and knows no store and no lock.
 //!
 //! ```text
-//! secrets     what an error must not show
-//! url         what is wrong with a URL; never repeats any of it
-//! stream      Stream: connect, secure (TLS), send, read, close: each wait has the deadline
-//! tls         over a socket (feature tls-rustls)
-//! trust       TlsSettings: whose certificates are trusted, and which one is shown
-//! socket      TCP or Unix, with the deadline
+//! stream      Stream: connects, sends, reads, closes; each wait of its TCP or Unix socket ends at the deadline
+//!   tls       over the socket (feature tls-rustls)
+//! trust       TlsSettings: whose certificates are trusted, and which one is shown; TlsFailure: why there is no TLS
 //! resolver    looks up names, also by the deadline
-//! endpoint    Endpoint: host and port, or a path
-//! failure     TlsFailure: why there is no TLS
-//! timeouts    Timeouts, and what says in an error which of them was over
-//! words       an error in one short line
+//! endpoint    Endpoint: host and port, or a path; the parts of a URL, and the password that no error shows
+//! words       an error in one short line; Timeouts, and what says in an error which of them was over
 //! ```
 //!
 //! Each module imports only those below it. A store's connection goes like this:
@@ -37,28 +32,15 @@
 //!
 //! The pause before the next attempt to connect is `fairlock_core::backend::pause`: core pauses by it too.
 
-mod changeover;
 mod endpoint;
-mod failure;
 mod resolver;
-mod secrets;
-mod socket;
 mod stream;
-mod timeouts;
-#[cfg(feature = "tls-rustls")]
-mod tls;
 mod trust;
-mod url;
 mod words;
 
-pub use changeover::Changeover;
-pub use endpoint::Endpoint;
-pub use failure::TlsFailure;
+pub use endpoint::{Endpoint, Secrets, bare_delimiter, percent_decoded};
 #[cfg(feature = "tls-rustls")]
 pub use rustls;
-pub use secrets::Secrets;
 pub use stream::Stream;
-pub use timeouts::{Timeouts, within};
-pub use trust::{Identity, TlsSettings, Trust};
-pub use url::{bare_delimiter, percent_decoded};
-pub use words::{NO_ANSWER, in_words, one_line};
+pub use trust::{Changeover, Identity, TlsFailure, TlsSettings, Trust};
+pub use words::{NO_ANSWER, Timeouts, in_words, one_line, within};

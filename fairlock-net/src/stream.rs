@@ -1,18 +1,27 @@
-//! A connection to a server: bytes go out and come in until one deadline, in cleartext or by TLS.
+//! A connection to a server, in cleartext or by TLS, on which every wait ends at one deadline, however slowly the peer sends or reads.
+//!
+//! The operating system has a time-out for each single read and write, which a peer that sends one byte at a time never
+//! exceeds. Here the time-out is the time until the deadline. It is set again only where that matters, so a quick
+//! answer costs no further system call.
+
+#[cfg(feature = "tls-rustls")]
+mod tls;
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::time::Instant;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use crate::endpoint::Endpoint;
-use crate::failure::TlsFailure;
-use crate::resolver::Resolver;
-use crate::socket::Socket;
+use socket2::{Domain, SockAddr, TcpKeepalive, Type};
+
 #[cfg(feature = "tls-rustls")]
-use crate::tls::Tls;
-use crate::trust::TlsSettings;
+use self::tls::Tls;
+use crate::endpoint::Endpoint;
+use crate::resolver::Resolver;
+use crate::trust::{TlsFailure, TlsSettings};
 
-/// A connection to a server. Every wait ends at the deadline, however slowly the peer sends or reads, with the error `TimedOut`.
-/// A deadline stays until the next one is set. Reads are unbuffered.
+/// A connection to a server. A wait that has not ended at the deadline ends with the error `TimedOut`. A deadline stays until the next
+/// one is set. Reads are unbuffered.
 ///
 /// If what was sent is unanswered when it is dropped, it is closed by a reset: after a plain close the system would go on sending a
 /// request for minutes, and the server would carry it out long after its repeat on another connection. (A Unix socket has handed
@@ -139,6 +148,133 @@ fn dial(resolver: &'static Resolver, host: &str, port: u16, deadline: Instant) -
         }
     }
     Err(last)
+}
+
+/// How late a wait may end.
+const SLACK: Duration = Duration::from_millis(5);
+/// The shortest time-out: zero would mean none.
+const LEAST: Duration = Duration::from_millis(1);
+
+/// A TCP or Unix socket.
+struct Socket {
+    raw: socket2::Socket,
+    deadline: Instant,
+    reads: TimeOut,
+    writes: TimeOut,
+    /// A reply to what was sent may still come.
+    is_unanswered: bool,
+}
+
+/// The time-out that was last set at the operating system.
+#[derive(Clone, Copy)]
+struct TimeOut(Duration);
+
+impl Socket {
+    /// Connects by TCP until `deadline`, which holds for later reads and writes too, until another one is set.
+    fn tcp(addr: &SocketAddr, deadline: Instant) -> io::Result<Socket> {
+        let stream = TcpStream::connect_timeout(addr, time_until(deadline)?)?;
+        let raw = socket2::Socket::from(stream);
+        raw.set_tcp_nodelay(true)?;
+        // Keep-alive finds a peer that vanished while the connection is idle, the user time-out one that does not
+        // acknowledge. Both are for peers that fell silent; a late answer meets its deadline long before.
+        let keep_alive =
+            TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
+        #[cfg(not(target_os = "windows"))]
+        let keep_alive = keep_alive.with_retries(3);
+        raw.set_tcp_keepalive(&keep_alive)?;
+        #[cfg(target_os = "linux")]
+        raw.set_tcp_user_timeout(Some(Duration::from_secs(20)))?;
+        Ok(Socket::new(raw, deadline))
+    }
+
+    /// Connects to a socket's path. If the server does not accept, its queue fills up and further connections wait; the
+    /// write time-out bounds that.
+    fn unix(path: &Path, deadline: Instant) -> io::Result<Socket> {
+        let (raw, addr) = (socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?, SockAddr::unix(path)?);
+        let mut socket = Socket::new(raw, deadline);
+        socket.write_by(|raw| raw.connect(&addr))?;
+        Ok(socket)
+    }
+
+    fn new(raw: socket2::Socket, deadline: Instant) -> Socket {
+        let none = TimeOut(Duration::MAX);
+        Socket { raw, deadline, reads: none, writes: none, is_unanswered: false }
+    }
+
+    /// Sets the deadline.
+    fn until(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+
+    /// Whether a reply to what was sent may still come.
+    fn expects_answers(&mut self, expects: bool) {
+        self.is_unanswered = expects;
+    }
+
+    fn write_by<T>(&mut self, write: impl Fn(&socket2::Socket) -> io::Result<T>) -> io::Result<T> {
+        let set = |time| self.raw.set_write_timeout(Some(time));
+        self.writes.until(self.deadline, set, || write(&self.raw))
+    }
+}
+
+impl Drop for Socket {
+    /// The close drops what was not sent yet and tells the peer so at once, instead of sending it on.
+    fn drop(&mut self) {
+        if self.is_unanswered {
+            // Nothing is lost by an error: the socket is then closed as any other.
+            let _ = self.raw.set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let set = |time| self.raw.set_read_timeout(Some(time));
+        self.reads.until(self.deadline, set, || (&self.raw).read(buf))
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.write_by(|mut raw| raw.write(buf))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl TimeOut {
+    /// Performs one operation, which may block, until the deadline.
+    fn until<T>(
+        &mut self,
+        deadline: Instant,
+        set: impl Fn(Duration) -> io::Result<()>,
+        mut act: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            let left = time_until(deadline)?;
+            // A shorter time-out will do: if it passes, it is set to the rest then.
+            if self.0 > left + SLACK {
+                set(left)?;
+                self.0 = left;
+            }
+            match act() {
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    self.0 = Duration::MAX;
+                }
+                // By a signal, such as the one that resumes a stopped process: nothing was done.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+/// The time that is left, if any.
+fn time_until(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left.max(LEAST)) }
 }
 
 #[cfg(test)]

@@ -1,9 +1,20 @@
-//! What TLS is made with: whose certificates are trusted, and which certificate is shown.
+//! What TLS is made with, and why there is none: whose certificates are trusted, which one is shown, and whether a failure may pass:
+//! certificates and keys may be replaced at one end before the other.
+//!
+//! | so far | a failure of TLS is |
+//! | --- | --- |
+//! | no connection has had TLS | an error at once: a setting is wrong |
+//! | one had TLS, and the first failure since then was less than two minutes ago | an outage |
+//! | all have failed for two minutes | an error |
 
-use std::fmt;
 use std::path::PathBuf;
-#[cfg(feature = "tls-rustls")]
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{error, fmt, io};
+
+use parking_lot::Mutex;
+
+use crate::words::in_words;
 
 /// Whose certificates a connection trusts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,6 +99,74 @@ impl fmt::Debug for TlsSettings {
     }
 }
 
+/// Why a connection has no TLS.
+#[derive(Debug)]
+pub enum TlsFailure {
+    /// The client can't begin TLS: a file can't be read, no certificate can be for this host, or the feature `tls-rustls` is missing.
+    NotBegun(String),
+    /// The server's certificate is not trusted.
+    Certificate(String),
+    /// The server does not trust the client's certificate, or asked for one and got none.
+    Refused(String),
+    /// The server speaks no TLS or another version, closed, or did not answer until the deadline.
+    Handshake(io::Error),
+}
+
+impl TlsFailure {
+    /// The failure in an error of a connection whose handshake has ended here: the server checks the client's certificate afterwards.
+    pub fn of(error: &io::Error) -> Option<TlsFailure> {
+        match error.get_ref()?.downcast_ref()? {
+            TlsFailure::Refused(cause) => Some(TlsFailure::Refused(cause.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for TlsFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TlsFailure::NotBegun(cause) => f.write_str(cause),
+            TlsFailure::Certificate(cause) => write!(f, "the server's certificate is not trusted: {cause}"),
+            TlsFailure::Refused(cause) => write!(f, "the server refuses the connection: {cause}"),
+            TlsFailure::Handshake(error) => write!(f, "the TLS handshake failed: {}", in_words(error)),
+        }
+    }
+}
+
+impl error::Error for TlsFailure {}
+
+/// How long after the first failure the certificates may still be about to change: as for a password, see `fairlock_core::backend::Logins`.
+const CHANGES_WITHIN: Duration = Duration::from_secs(120);
+
+/// Tells a certificate that is being replaced from a wrong one. Clones are for servers whose certificates are replaced together: one that
+/// connects ends the two minutes of all.
+#[derive(Clone, Debug, Default)]
+pub struct Changeover(Arc<Mutex<Failing>>);
+
+#[derive(Debug, Default)]
+struct Failing {
+    had_tls: bool,
+    failing_since: Option<Instant>,
+}
+
+impl Changeover {
+    /// A server has answered by TLS.
+    pub fn accepted(&self) {
+        *self.0.lock() = Failing { had_tls: true, failing_since: None };
+    }
+
+    /// There is no TLS. Returns whether that may pass.
+    pub fn may_pass(&self) -> bool {
+        self.may_pass_at(Instant::now())
+    }
+
+    fn may_pass_at(&self, now: Instant) -> bool {
+        let mut state = self.0.lock();
+        let since = *state.failing_since.get_or_insert(now);
+        state.had_tls && now.saturating_duration_since(since) < CHANGES_WITHIN
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,5 +192,26 @@ mod tests {
         let named = files(Trust::System, identity.expect("a certificate"));
         assert!(!named.names_no_file() && !files(Trust::File("a".into()), None).names_no_file());
         assert!(format!("{named:?}").contains("certificate: \"c\""), "{named:?}");
+    }
+
+    #[test]
+    fn only_a_refusal_comes_after_the_handshake() {
+        let of = |failure| TlsFailure::of(&io::Error::other(failure));
+        let refused = of(TlsFailure::Refused("bad".to_owned())).expect("the refusal");
+        assert_eq!(refused.to_string(), "the server refuses the connection: bad");
+        assert!(of(TlsFailure::Certificate("bad".to_owned())).is_none());
+        assert!(TlsFailure::of(&io::Error::other("bad")).is_none());
+    }
+
+    #[test]
+    fn a_failure_passes_for_two_minutes_after_a_connection() {
+        let (changeover, start) = (Changeover::default(), Instant::now());
+        assert!(!changeover.may_pass_at(start), "no connection so far");
+        changeover.accepted();
+        let other = changeover.clone();
+        let passes = |seconds| changeover.may_pass_at(start + Duration::from_secs(seconds));
+        assert_eq!([0, 119, 120, 500].map(passes), [true, true, false, false]);
+        other.accepted();
+        assert_eq!([500, 619, 620].map(passes), [true, true, false]);
     }
 }

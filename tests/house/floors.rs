@@ -24,7 +24,7 @@ const HOUSE: [(&str, &str); 8] = [
          net net/target net/topology net/subscription net/commands net/settings net/connection net/hash_slot net/value
          net/refusal",
     ),
-    ("fairlock-net", "stream tls trust changeover socket resolver endpoint failure timeouts words url secrets"),
+    ("fairlock-net", "stream trust resolver endpoint words"),
     (
         "fairlock-postgres",
         "doctor builder backend renewal step wake_ups row store combiner command clients

@@ -1,7 +1,10 @@
-//! How a connection is made, and how it ends, as the server sees it.
+//! How a connection is made, and how it ends, as the server sees it; the deadline of each wait.
 
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -145,6 +148,116 @@ fn a_silent_address_leaves_time_for_the_next() {
     let error = dial(named(["127.0.0.2"; 3]), "a.host", port, began + TIME).err().expect("no answer");
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert!(began.elapsed() >= TIME, "{:?}", began.elapsed());
+}
+
+fn pair() -> (Socket, UnixStream) {
+    let (socket, peer) = UnixStream::pair().expect("two sockets");
+    (Socket::new(OwnedFd::from(socket).into(), Instant::now() + TIME), peer)
+}
+
+#[test]
+fn bytes_that_come_one_by_one_have_one_deadline() {
+    let (mut socket, mut peer) = pair();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while peer.write_all(b"x").is_ok() {
+                thread::sleep(TIME / 10);
+            }
+        });
+        let began = Instant::now();
+        socket.until(began + TIME);
+        let error = socket.read_exact(&mut [0; 1000]).expect_err("never whole");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(began.elapsed() >= TIME, "{:?}", began.elapsed());
+        drop(socket);
+    });
+}
+
+#[test]
+fn a_slow_reader_has_the_same_deadline() {
+    let (mut socket, mut peer) = pair();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) && peer.read(&mut [0; 100]).is_ok() {
+                thread::sleep(TIME / 10);
+            }
+        });
+        let began = Instant::now();
+        socket.until(began + TIME);
+        let error = socket.write_all(&vec![0; 100_000_000]).expect_err("never taken");
+        done.store(true, Ordering::SeqCst);
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(began.elapsed() >= TIME, "{:?}", began.elapsed());
+    });
+}
+
+#[test]
+fn an_earlier_time_out_does_not_shorten_a_longer_one() {
+    let (mut socket, _peer) = pair();
+    for time in [TIME / 10, TIME] {
+        let began = Instant::now();
+        socket.until(began + time);
+        assert_eq!(socket.read(&mut [0]).expect_err("nothing").kind(), ErrorKind::TimedOut);
+        assert!(began.elapsed() >= time, "{:?}", began.elapsed());
+    }
+    socket.until(Instant::now());
+    assert_eq!(socket.read(&mut [0]).expect_err("no time").kind(), ErrorKind::TimedOut);
+}
+
+#[test]
+fn a_time_out_that_is_too_long_is_set_again() {
+    let (mut time_out, set) = (TimeOut(Duration::MAX), Cell::new(Duration::MAX));
+    for time in [SECOND, TIME, SLACK / 2] {
+        let sets = |left| {
+            set.set(left);
+            Ok(())
+        };
+        time_out.until(Instant::now() + time, sets, || Ok(())).expect("done");
+        assert!(set.get() <= time, "{:?}", set.get());
+    }
+}
+
+#[test]
+fn a_call_that_a_signal_interrupts_is_repeated() {
+    let (mut time_out, mut calls) = (TimeOut(Duration::MAX), 0);
+    let act = || {
+        calls += 1;
+        if calls == 1 { Err(ErrorKind::Interrupted.into()) } else { Ok(calls) }
+    };
+    assert_eq!(time_out.until(Instant::now() + SECOND, |_| Ok(()), act).expect("done"), 2);
+}
+
+#[test]
+fn the_system_looks_for_a_peer_that_has_vanished() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = listener.local_addr().expect("a port");
+    let socket = Socket::tcp(&at, Instant::now() + SECOND).expect("connected");
+    assert!(socket.raw.keepalive().expect("an option"));
+    #[cfg(target_os = "linux")]
+    assert!(socket.raw.tcp_user_timeout().expect("an option").is_some());
+}
+
+#[test]
+fn connecting_to_a_path_without_accepts_ends_in_time() {
+    let path = std::env::temp_dir().join(format!("fairlock-socket-{}-full", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = socket2::Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+    listener.bind(&SockAddr::unix(&path).expect("a path")).expect("bound");
+    listener.listen(1).expect("listens");
+    let mut waiting = Vec::new();
+    let (error, took) = loop {
+        let began = Instant::now();
+        match Socket::unix(&path, began + TIME) {
+            Ok(socket) => waiting.push(socket),
+            Err(error) => break (error, began.elapsed()),
+        }
+        assert!(waiting.len() < 10, "its queue never fills up");
+    };
+    std::fs::remove_file(&path).expect("its path");
+    // Linux makes them wait, others refuse.
+    assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::ConnectionRefused), "{error}");
+    assert!(took < TIME + SECOND, "{took:?}");
 }
 
 #[cfg(feature = "tls-rustls")]

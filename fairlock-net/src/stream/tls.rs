@@ -1,28 +1,27 @@
 //! TLS over a socket, with a peer whose certificate is trusted.
 
 use std::fmt::Display;
-use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::{fs, io};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error,
     InconsistentKeys, RootCertStore, SignatureScheme, StreamOwned,
 };
 
-use crate::failure::TlsFailure;
-use crate::socket::Socket;
-use crate::trust::{Identity, TlsSettings, Trust};
+use super::Socket;
+use crate::trust::{Identity, TlsFailure, TlsSettings, Trust};
 use crate::words::one_line;
 
 /// TLS over a connected socket, and what an error says of both sides' certificates.
-pub(crate) struct Tls {
+pub(super) struct Tls {
     stream: StreamOwned<ClientConnection, Socket>,
     settings: TlsSettings,
     /// What is wrong with some of the system's authorities, if anything is.
@@ -31,7 +30,7 @@ pub(crate) struct Tls {
 
 impl Tls {
     /// Prepares TLS over a connected socket.
-    pub(crate) fn over(socket: Socket, host: &str, settings: &TlsSettings) -> Result<Tls, TlsFailure> {
+    pub(super) fn over(socket: Socket, host: &str, settings: &TlsSettings) -> Result<Tls, TlsFailure> {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|error| not_begun(format!("no certificate can be for the host {host}: {error}")))?;
         let (config, unread) = match settings {
@@ -44,7 +43,7 @@ impl Tls {
     }
 
     /// Shakes hands, within the socket's deadline.
-    pub(crate) fn shake_hands(&mut self) -> Result<(), TlsFailure> {
+    pub(super) fn shake_hands(&mut self) -> Result<(), TlsFailure> {
         self.stream.conn.complete_io(&mut self.stream.sock).map(drop).map_err(|error| {
             match cause_of(&error) {
                 Some(Error::InvalidCertificate(cause)) => TlsFailure::Certificate(self.not_trusted(cause)),
@@ -56,7 +55,7 @@ impl Tls {
         })
     }
 
-    pub(crate) fn socket(&mut self) -> &mut Socket {
+    pub(super) fn socket(&mut self) -> &mut Socket {
         self.stream.get_mut()
     }
 
