@@ -17,7 +17,7 @@ use crate::net::{AddressMap, Arrangement, Servers, Settings, Target, Timeouts};
 use crate::redisson::{Channels, Fair, Locks, Plain};
 #[cfg(feature = "redisson")]
 use crate::rules::Queue;
-use crate::script::key_cache::KeyCache;
+use crate::script::keys::KeyCache;
 use crate::shared::Shared;
 use crate::wake_ups::WakeUps;
 

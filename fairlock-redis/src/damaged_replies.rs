@@ -7,8 +7,7 @@ use redis::{Value, parse_redis_value};
 
 use crate::builder::Discipline;
 use crate::fake_backend::{LEASE, bulk, hold, id, owner, place, with};
-use crate::script::answers;
-use crate::script::reply::Row;
+use crate::script::reply::{self, Row};
 use fairlock_core::LockKind;
 use fairlock_core::backend::{Acquire, BackendError, BackendErrorKind, LockState};
 
@@ -123,13 +122,13 @@ fn damaged_replies_of_scripts_are_answers_or_errors_in_words() {
         let _ = in_words(rules.released(&hold, &reply));
         let _ = in_words(rules.withdrawn(&place, &reply));
         for n in 0..4 {
-            let answers = [answers::renewed(&reply, n), answers::renewed_holds(&reply, n)].map(in_words);
+            let answers = [reply::renewed(&reply, n), reply::renewed_holds(&reply, n)].map(in_words);
             for answers in answers.into_iter().flatten() {
                 prop_assert_eq!(answers.len(), n);
             }
         }
-        let _ = in_words(Row::of(&reply).and_then(|row| answers::kept(&row)));
-        let _ = in_words(Row::of(&reply).and_then(|row| answers::force_released(&row)));
+        let _ = in_words(Row::of(&reply).and_then(|row| reply::kept(&row)));
+        let _ = in_words(Row::of(&reply).and_then(|row| reply::force_released(&row)));
         if let Ok(state) = in_words(rules.seen(lock.kind, &reply)) {
             let LockState { holders, queue, .. } = &state;
             prop_assert!(state.taken() as usize >= holders.len().min(1) * usize::from(holders.iter().any(|it| it.units > 0)));

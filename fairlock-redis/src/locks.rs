@@ -11,7 +11,7 @@ use crate::net::{Order, Pool, ServerFailure};
 use crate::rules::{Kinds, Look, Queue};
 use crate::script::keys::{Keys, name_of_queue};
 use crate::script::reply::{items, number, text, unintelligible};
-use crate::script::run::run_all;
+use crate::script::run_all;
 
 /// How many keys the server scans in one call: this bounds how long the call blocks the server.
 const PAGE: &str = "500";

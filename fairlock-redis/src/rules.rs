@@ -9,10 +9,9 @@ use fairlock_core::backend::{
 };
 use redis::Value;
 
-use crate::script::answers;
 use crate::script::keys::Keys;
 use crate::script::reply::Row;
-use crate::script::run::Call;
+use crate::script::{Call, reply};
 
 /// One set of rules.
 pub(crate) trait Rules: Send + Sync {
@@ -29,7 +28,7 @@ pub(crate) trait Rules: Send + Sync {
     fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError>;
 
     fn released(&self, _hold: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
-        answers::released(&Row::of(reply)?)
+        reply::released(&Row::of(reply)?)
     }
 
     /// Gives the hold up, and leaves its units taken, by another request of its owner.
@@ -57,7 +56,7 @@ pub(crate) trait Rules: Send + Sync {
     fn withdraw<'a>(&self, place: &'a Place<'_>, by: By) -> Result<Call<'a>, BackendError>;
 
     fn withdrawn(&self, _place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
-        answers::withdrawn(&Row::of(reply)?)
+        reply::withdrawn(&Row::of(reply)?)
     }
 
     /// Notes that the place's owner waits no longer.

@@ -8,9 +8,8 @@ use redis::Value;
 
 use crate::durable::Calls;
 use crate::net::{Order, Servers};
-use crate::script::key_cache::KeyCache;
-use crate::script::keys::Keys;
-use crate::script::run::{Call, CallFailure, run, run_all};
+use crate::script::keys::{KeyCache, Keys};
+use crate::script::{Call, CallFailure, run, run_all};
 use crate::wake_ups::WakeUps;
 
 /// The servers, and what the operations share.

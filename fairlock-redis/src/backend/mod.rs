@@ -16,8 +16,8 @@ use redis::Value;
 
 use crate::net::{Order, attempt_ttl};
 use crate::rules::{By, Kinds, Look, Queue, Rules};
+use crate::script::Call;
 use crate::script::reply::missing;
-use crate::script::run::Call;
 use crate::shared::Shared;
 
 const NO_PLAIN: &str = "plain locks need the feature `redisson`";

@@ -8,9 +8,8 @@ use fairlock_core::backend::{BackendError, Hold, Renew, Renewal};
 
 use super::Inner;
 use crate::net::Order;
-use crate::script::answers::{renewed, renewed_holds};
-use crate::script::reply::missing;
-use crate::script::run::{Call, CallFailure};
+use crate::script::reply::{missing, renewed, renewed_holds};
+use crate::script::{Call, CallFailure};
 
 /// The most holds in one script: no script keeps the server busy for long.
 const MOST_HOLDS: usize = 100;

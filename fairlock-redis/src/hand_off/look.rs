@@ -6,11 +6,10 @@ use redis::Value;
 
 use super::HandOff;
 use crate::rules::{Kinds, Look, Queue};
-use crate::script::arguments::Argument;
 use crate::script::keys::{Keys, queues};
 use crate::script::reply::{Row, items, number, rank, time, token, unintelligible, written};
-use crate::script::run::Call;
-use crate::script::scripts;
+use crate::script::scripts::Argument;
+use crate::script::{Call, scripts};
 
 impl Queue for HandOff {
     fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {

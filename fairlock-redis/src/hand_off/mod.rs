@@ -6,9 +6,6 @@
 
 mod look;
 mod shared_name;
-#[cfg(test)]
-mod tests;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,12 +20,10 @@ use redis::Value;
 use self::shared_name::SharedNames;
 use crate::net::attempt_length;
 use crate::rules::{By, Rules};
-use crate::script::answers;
-use crate::script::arguments::Argument::{self, BeginBy, Member, Number, Options, Text};
-use crate::script::arguments::{at_least_millis, millis};
 use crate::script::reply::{Row, missing, number, rank, recheck_in, token, unintelligible};
-use crate::script::run::Call;
-use crate::script::scripts::{self, Script};
+use crate::script::scripts::Argument::{BeginBy, Member, Number, Options, Text};
+use crate::script::scripts::{self, Argument, Script, at_least_millis, millis};
+use crate::script::{Call, reply};
 use crate::shared::Shared;
 
 /// Our own queue, for locks of any capacity.
@@ -101,7 +96,7 @@ impl HandOff {
             _ => {
                 let row = Row::of(reply)?;
                 let has_more = row.word == "busy" && row.if_any(1, number)? == Some(1);
-                Ok((answers::acquired(&row)?, has_more))
+                Ok((reply::acquired(&row)?, has_more))
             }
         }
     }
@@ -123,7 +118,7 @@ impl HandOff {
             let reply =
                 self.shared.run(&self.call(&scripts::HAND_OFF_FORCE_RELEASE, lock, &arguments[..])?)?;
             let row = Row::of(&reply)?;
-            if answers::force_released(&row)? == ForceReleased::Taken {
+            if reply::force_released(&row)? == ForceReleased::Taken {
                 answer = ForceReleased::Taken;
             }
             let more = row.if_any(0, number)? == Some(1);
@@ -206,7 +201,7 @@ impl Rules for HandOff {
             Value::Int(more @ 0..=1) => (Released::Released, *more),
             _ => {
                 let row = Row::of(reply)?;
-                (answers::released(&row)?, row.if_any(0, number)?.unwrap_or(0))
+                (reply::released(&row)?, row.if_any(0, number)?.unwrap_or(0))
             }
         };
         self.resume(hold.lock, more == 1);
@@ -222,12 +217,12 @@ impl Rules for HandOff {
         if Row::of(&reply)?.word == "forgotten" {
             // The forgotten hold is reclaimed, as by a renewal, and kept then. If the hold is over, the reclaim says so.
             let reclaimed = self.shared.run(&self.renew_holds(&[hold], 1, lease)?)?;
-            if let [Some(Ok(Renewal::Lost))] = answers::renewed_holds(&reclaimed, 1)?[..] {
+            if let [Some(Ok(Renewal::Lost))] = reply::renewed_holds(&reclaimed, 1)?[..] {
                 return Ok(HoldKept::NotHeld);
             }
             reply = self.shared.run(&call)?;
         }
-        answers::kept(&Row::of(&reply)?)
+        reply::kept(&Row::of(&reply)?)
     }
 
     fn will_tell(&self, count: u32) {
@@ -289,7 +284,7 @@ impl Rules for HandOff {
 
     fn withdrawn(&self, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
         let row = Row::of(reply)?;
-        let answer = answers::withdrawn(&row)?;
+        let answer = reply::withdrawn(&row)?;
         self.resume(place.lock, answer == Withdrawn::Left && row.if_any(0, number)? == Some(1));
         Ok(answer)
     }
@@ -302,3 +297,6 @@ impl Rules for HandOff {
         self.take(hold.lock, Some(hold))
     }
 }
+
+#[cfg(test)]
+mod tests;

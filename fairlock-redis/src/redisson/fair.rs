@@ -12,11 +12,10 @@ use redis::Value;
 
 use super::{Kind, Locks};
 use crate::rules::{Look, Queue};
-use crate::script::arguments::Argument;
 use crate::script::keys::{Keys, redisson_queues};
 use crate::script::reply::{Row, items, number, rank, text, time, token, unintelligible, written};
-use crate::script::run::{Call, foreign};
-use crate::script::scripts;
+use crate::script::scripts::Argument;
+use crate::script::{Call, foreign, scripts};
 use crate::shared::Shared;
 
 /// The locks whose repairs were logged in the last minute: one line for each, and for no more than [`MOST_LOGGED`].

@@ -20,12 +20,11 @@ use self::channels::Subscribed;
 pub(crate) use self::fair::Fair;
 pub(crate) use self::plain::Plain;
 use crate::rules::{By, Rules};
-use crate::script::arguments::Argument::{self, BeginBy, Channel, Number, Request, Text};
-use crate::script::arguments::{at_least_millis, millis};
 use crate::script::keys::Keys;
 use crate::script::reply::{Row, missing};
-use crate::script::run::Call;
-use crate::script::{answers, scripts};
+use crate::script::scripts::Argument::{BeginBy, Channel, Number, Request, Text};
+use crate::script::scripts::{Argument, at_least_millis, millis};
+use crate::script::{Call, reply, scripts};
 use crate::shared::Shared;
 
 /// Locks of one kind.
@@ -71,7 +70,7 @@ impl<K: Kind> Locks<K> {
     fn answer(&self, place: &Place<'_>, reply: &Value) -> Result<Acquired, BackendError> {
         let row = Row::of(reply)?;
         self.kind.warn_of(place, &row, &self.shared)?;
-        answers::acquired(&row)
+        reply::acquired(&row)
     }
 }
 
@@ -126,7 +125,7 @@ impl<K: Kind> Rules for Locks<K> {
         let rest = [Request(keeper), Number(at_least_millis(lease)), Channel, BeginBy];
         let arguments = [&named(hold)[..], &rest].concat();
         let reply = self.shared.run(&Call::new(&scripts::REDISSON_KEEP, keys, arguments))?;
-        answers::kept(&Row::of(&reply)?)
+        reply::kept(&Row::of(&reply)?)
     }
 
     fn renew_holds<'a>(
@@ -176,7 +175,7 @@ impl<K: Kind> Rules for Locks<K> {
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         let keys = self.shared.keys(lock)?;
         let call = Call::new(&scripts::REDISSON_FORCE_RELEASE, keys, [Channel, BeginBy]);
-        answers::force_released(&Row::of(&self.shared.run(&call)?)?)
+        reply::force_released(&Row::of(&self.shared.run(&call)?)?)
     }
 
     fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {

@@ -1,4 +1,4 @@
-//! The names of all keys and channels.
+//! The names of all keys and channels, and a cache of those in use.
 //!
 //! | what | name without a brace | name with `{` |
 //! | --- | --- | --- |
@@ -18,13 +18,15 @@
 //! lock have one hash slot, unless the braces in its name don't pair: a cluster cannot keep such a lock.
 
 use std::fmt;
+use std::sync::Arc;
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{BackendError, BackendErrorKind, LockId};
+use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
 
 /// The prefix of a client's channel; the client's UUID follows.
-pub(crate) const CLIENT_CHANNEL_PREFIX: &str = "fairlock:";
+const CLIENT_CHANNEL_PREFIX: &str = "fairlock:";
 
 /// Prefixes of keys that belong to other locks. A lock with such a name would overwrite them.
 const TAKEN: [&str; 6] = [
@@ -117,7 +119,7 @@ impl Keys {
     }
 
     /// Whether these are the keys of such a lock.
-    pub(crate) fn are_of(&self, lock: &LockId) -> bool {
+    fn are_of(&self, lock: &LockId) -> bool {
         self.kind == lock.kind && self.lock() == lock.name.as_str()
     }
 
@@ -203,11 +205,40 @@ pub(crate) fn client_channel(client: impl fmt::Display) -> String {
     format!("{CLIENT_CHANNEL_PREFIX}{client}")
 }
 
+/// How many locks' keys are kept: some hundred bytes each, and at most four kilobytes.
+const SLOTS: usize = 1024;
+
+/// A lock's name decides its slot, and the latest lock of a slot stays there. So nothing has to be evicted, threads with
+/// different locks hardly ever meet at a mutex, and among many more locks than slots it costs no more than no cache: some
+/// allocations for each use.
+pub(crate) struct KeyCache {
+    slots: Box<[Mutex<Option<Arc<Keys>>>]>,
+}
+
+impl Default for KeyCache {
+    fn default() -> KeyCache {
+        KeyCache { slots: (0..SLOTS).map(|_| Mutex::default()).collect() }
+    }
+}
+
+impl KeyCache {
+    /// # Errors
+    /// As [`Keys::of`].
+    pub(crate) fn of(&self, lock: &LockId) -> Result<Arc<Keys>, BackendError> {
+        let slot = usize::try_from(lock.name.hash_code() % SLOTS as u64).unwrap_or(0);
+        let mut kept = self.slots[slot].lock();
+        match &*kept {
+            Some(keys) if keys.are_of(lock) => Ok(Arc::clone(keys)),
+            _ => Ok(Arc::clone(kept.insert(Arc::new(Keys::of(lock)?)))),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fake_backend::named;
-    use fairlock_core::LockKind;
+    use fairlock_core::{LockKind, LockName};
 
     fn id(name: &str) -> LockId {
         named(name, LockKind::Fair)
@@ -293,6 +324,25 @@ mod tests {
         let error = Keys::of(&id("redisson_lock_queue:{x}")).unwrap_err();
         assert_eq!(error.kind(), BackendErrorKind::InvalidName);
         assert_eq!(error.to_string(), "names that begin with redisson_lock_queue are keys of other locks");
+    }
+
+    fn of(kept: &KeyCache, name: &str) -> Result<Arc<Keys>, BackendError> {
+        kept.of(&LockId::new(LockName::new(name).unwrap(), LockKind::Fair))
+    }
+
+    /// A lock in use is spelled once, and no lock gets the keys of another lock.
+    #[test]
+    fn a_lock_in_use_is_spelled_once_and_keeps_its_keys() {
+        let kept = KeyCache::default();
+        assert!(Arc::ptr_eq(&of(&kept, "a").unwrap(), &of(&kept, "a").unwrap()));
+        for round in 0..2 {
+            for n in 0..3 * SLOTS {
+                let name = format!("lock:{n}");
+                assert_eq!(of(&kept, &name).unwrap().lock(), name, "round {round}");
+            }
+        }
+        assert!(kept.slots.iter().filter(|slot| slot.lock().is_some()).count() > SLOTS / 2);
+        assert!(of(&kept, "fairlock_queue:{a}").is_err());
     }
 }
 

@@ -4,12 +4,10 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::fake_backend::{id, owner, place};
-use crate::net::Arrangement;
 use crate::net::test_server::{Act, FakeServer, polite};
-use crate::net::{Address, Target, Timeouts};
-use crate::script::arguments::Argument;
-use crate::script::run::run;
-use crate::script::scripts;
+use crate::net::{Address, Arrangement, Target, Timeouts};
+use crate::script::{self, scripts};
+use crate::script::scripts::Argument;
 
 const SECOND: Duration = Duration::from_secs(1);
 const GRACE: &str = "$5\r\n10602\r\n";
