@@ -36,7 +36,7 @@ impl CommandConnection {
         self.con.is_some()
     }
 
-    /// Takes a connection from [`open`](crate::net::connection::open).
+    /// Takes a connection from [`open`](crate::net::connection).
     pub(crate) fn connect(&mut self, con: impl Into<Box<Connection>>) {
         self.con = Some(Open { con: con.into(), used: Instant::now() });
     }

@@ -1,9 +1,13 @@
-//! Where a server is and which user logs in: URLs, parsed strictly, and shown without user and password.
+//! Where a server is and which user logs in: URLs, parsed strictly, and shown without user and password; and how a program reaches the
+//! servers that others announce.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::time::Instant;
+use std::{fmt, thread};
 
 use fairlock_core::backend::{BackendError, BackendErrorKind, Login, Logins};
 use fairlock_net::{
@@ -11,7 +15,6 @@ use fairlock_net::{
 };
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, cmd};
 
-use super::announced::{AddressMap, not_reached};
 use super::failure::Failure;
 
 pub(crate) const SERVER_PORT: u16 = 6379;
@@ -34,7 +37,7 @@ pub(crate) struct Address {
     /// Before a connection is used: a replica still answers reads, and would report a held lock as free.
     pub(crate) must_be: MustBe,
     /// The server that announced this address; none for the user's own.
-    pub(super) announced_by: Option<Arc<str>>,
+    announced_by: Option<Arc<str>>,
     pub(crate) map: Option<AddressMap>,
 }
 
@@ -303,11 +306,16 @@ impl Address {
         }
     }
 
-    /// The failure to connect to this endpoint; it also names the server that announced the address.
+    /// The failure to connect to this endpoint. It also names the server that announced the address, and where `map_address` led instead.
     pub(super) fn not_reached(&self, failure: Failure, to: &Endpoint) -> Failure {
-        match &self.announced_by {
-            Some(by) => not_reached(failure, by, (*to != self.endpoint).then_some(to)),
-            None => failure,
+        let Some(by) = &self.announced_by else { return failure };
+        let led =
+            if *to == self.endpoint { String::new() } else { format!(", and `map_address` leads to {to}") };
+        match failure.before_sending() {
+            Failure::NotSent(cause) => Failure::NotSent(cause.reworded(|cause| {
+                format!("{cause} ({by} announces this address{led}; if it can't be reached from here, set `map_address`)")
+            })),
+            refused => refused,
         }
     }
 
@@ -400,6 +408,58 @@ fn check_database(text: &str) -> Result<(), String> {
 fn wrong_part(error: &redis::RedisError) -> String {
     let words = error.to_string();
     words.split(" - ").next().unwrap_or("unknown").to_owned()
+}
+
+/// How many calls of the function are under way, at most.
+const MOST_CALLS: usize = 16;
+
+/// Leads from an announced host and port to those that reach the server, by a function of the program.
+///
+/// A thread of its own makes each call, without any of our mutexes, and the connection that opens waits for the call until its deadline. A
+/// panic is a failure to connect. Calls that don't return keep a few threads, no more.
+#[derive(Clone)]
+pub(crate) struct AddressMap(Arc<Map>);
+
+type MapFn = dyn Fn(&str, u16) -> (String, u16) + Send + Sync;
+
+struct Map {
+    function: Box<MapFn>,
+    /// How many calls are under way.
+    calls: AtomicUsize,
+}
+
+impl AddressMap {
+    pub(crate) fn new(function: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> AddressMap {
+        AddressMap(Arc::new(Map { function: Box::new(function), calls: AtomicUsize::new(0) }))
+    }
+
+    /// The host and port to connect to for this announced server.
+    ///
+    /// # Errors
+    /// `NotSent` if the program's function panics, or has not returned by then.
+    pub(super) fn lead(&self, host: &str, port: u16, until: Instant) -> Result<Endpoint, Failure> {
+        let failed = |why: &str| Err(Failure::NotSent(format!("the function of `map_address` {why}").into()));
+        let (map, host, (tells, told)) = (Arc::clone(&self.0), host.to_owned(), sync_channel(1));
+        if map.calls.fetch_add(1, Ordering::Relaxed) >= MOST_CALLS {
+            map.calls.fetch_sub(1, Ordering::Relaxed);
+            return failed("has not returned from earlier calls");
+        }
+        let call = move || {
+            let mapped = catch_unwind(AssertUnwindSafe(|| (map.function)(&host, port)));
+            map.calls.fetch_sub(1, Ordering::Relaxed);
+            // The connection may wait no longer. The drop of a panic may panic as well.
+            let _ = tells.send(mapped.map_err(std::mem::forget));
+        };
+        if let Err(error) = thread::Builder::new().name("fairlock-map".to_owned()).spawn(call) {
+            self.0.calls.fetch_sub(1, Ordering::Relaxed);
+            return failed(&format!("got no thread ({error})"));
+        }
+        match told.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(Ok((host, port))) => Ok(Endpoint::Tcp { host, port }),
+            Ok(Err(())) => failed("has panicked"),
+            Err(_) => failed("has not returned in time"),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -333,8 +333,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::net::subscription::channels::Channels;
-    use crate::net::subscription::{Endpoints, OnEvent};
+    use crate::net::subscription::{Channels, Endpoints, OnEvent};
     use crate::net::test_server::{Act, FakeServer, TIMEOUTS, confirmed, polite};
 
     /// One server, and how often it was asked whether it serves.

@@ -1,6 +1,9 @@
 //! Addresses in each form, and what is refused in them.
 
 use super::*;
+use parking_lot::Mutex;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 fn refused(url: &str) -> String {
     let error = Address::parse(url).expect_err(url);
@@ -129,4 +132,26 @@ fn a_refusal_never_repeats_a_password_that_was_not_encoded() {
     ] {
         assert!(!refused(url).contains("canary"), "{url}: {}", refused(url));
     }
+}
+
+/// Each call waits for the test. A few threads stay, and no connection waits longer than its time.
+#[test]
+fn a_function_that_hangs_keeps_a_few_threads() {
+    let (release, released) = channel::<()>();
+    let released = Mutex::new(released);
+    let map = AddressMap::new(move |host, port| {
+        let _ = released.lock().recv();
+        (host.to_owned(), port)
+    });
+    let leads = |until| map.lead("node", 7, until).map_err(|failure| format!("{failure:?}"));
+    for calls in 1..=MOST_CALLS {
+        assert!(leads(Instant::now()).unwrap_err().contains("has not returned in time"), "{calls}");
+    }
+    let soon = || Instant::now() + Duration::from_secs(20);
+    assert!(leads(soon()).unwrap_err().contains("has not returned from earlier calls"));
+    drop(release);
+    while map.0.calls.load(Ordering::Relaxed) > 0 {
+        thread::yield_now();
+    }
+    assert_eq!(leads(soon()), Ok(Endpoint::Tcp { host: "node".to_owned(), port: 7 }));
 }

@@ -7,11 +7,10 @@ use std::time::Duration;
 use fairlock_core::backend::{Login, Logins};
 use parking_lot::Condvar;
 
-use super::*;
 use crate::net::commands::Pool;
 use crate::net::connection::Address;
 use crate::net::settings::Settings;
-use crate::net::subscription::Event;
+use crate::net::subscription::{Event, *};
 use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, TestServer, confirmed, polite};
 
 /// Records events, as `channel payload` or `gap`.

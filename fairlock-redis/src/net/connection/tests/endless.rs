@@ -1,6 +1,8 @@
 //! Endless replies, wherever a reply is read: to commands, on channels, from sentinels and nodes, in a greeting.
 
-use std::io::{Read, Write};
+mod closing;
+
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -11,7 +13,6 @@ use redis::cmd;
 use super::*;
 use crate::net::commands::Pool;
 use crate::net::connection::decoder::BYTES;
-use crate::net::connection::{Timeouts, open};
 use crate::net::settings::Settings;
 use crate::net::subscription::{Event, Subscriber};
 use crate::net::test_server::{Act, FakeServer, SECOND, Stream as Pouring, confirmed, polite};
@@ -212,5 +213,3 @@ fn a_message_that_begins_at_anothers_end_has_an_end() {
     assert!(broken(message()).contains("did not end in time"));
     assert!(asked.elapsed() < TIME + SLACK, "{:?}", asked.elapsed());
 }
-
-mod closing;

@@ -6,7 +6,6 @@ use std::os::unix::net::UnixListener;
 use std::thread::{self, JoinHandle};
 
 use super::*;
-use crate::net::connection::Address;
 
 /// How the client's end was closed.
 #[derive(Debug, PartialEq)]

@@ -1,0 +1,48 @@
+//! What is asked of a peer that closes the connection; at night, how a connection opens, reads and closes.
+
+#[cfg(feature = "night")]
+mod endless;
+#[cfg(feature = "night")]
+mod opening;
+
+use super::*;
+use crate::net::test_server::TIMEOUTS;
+use std::io::Write;
+use std::net::TcpListener;
+
+/// The failure to connect to what gives each connection one of these answers, and its address.
+fn met(answers: &'static [&'static [u8]]) -> (Failure, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("a port").port();
+    std::thread::spawn(move || {
+        for answer in answers {
+            let mut peer = listener.accept().expect("accepted").0;
+            _ = peer.read(&mut [0; 1000]);
+            _ = peer.write_all(answer);
+        }
+    });
+    let address = Address::parse(&format!("redis://127.0.0.1:{port}")).expect("an address");
+    (open(&address, &TIMEOUTS).map(drop).expect_err("it is closed"), port)
+}
+
+#[test]
+fn what_closes_without_a_word_is_asked_what_it_is() {
+    let told = |answers, scheme: &str| {
+        let (failure, port) = met(answers);
+        let address = Address::parse(&format!("{scheme}://127.0.0.1:{port}")).expect("an address");
+        let told = told_apart(failure.clone(), &address, &TIMEOUTS);
+        (told != failure).then(|| told.to_string())
+    };
+    let told_as = |answers, what: &str| told(answers, "redis").is_some_and(|told| told.starts_with(what));
+    assert!(told_as(&[b"", b"N"], "what listens there is not Redis"));
+    assert!(told_as(&[b"", b"S"], "what listens there is not Redis"));
+    assert!(told_as(&[b"", b"", b"\x15"], "the port has TLS"));
+    assert!(told_as(&[b"", b"", b"\x16"], "the port has TLS"));
+    const OTHERS: [&[&[u8]]; 4] =
+        [&[b"", b"x", b"\x16"], &[b"", b"", b"x"], &[b"", b"", b""], &[b"?\r\n", b"N"]];
+    for answers in OTHERS {
+        assert_eq!(told(answers, "redis"), None, "{answers:?}");
+    }
+    #[cfg(feature = "tls-rustls")]
+    assert_eq!(told(&[b"", b"N"], "rediss"), None);
+}
