@@ -3,36 +3,30 @@
 //! A request was not executed if it was never sent, or if the refusal means "not me" or "not now": it is sent again to
 //! the right server. The caller judges all other failures; a request that may have been executed is not repeated here.
 
-use std::fmt;
-use std::sync::Arc;
-use std::thread;
-use std::time::Instant;
-
-use fairlock_core::backend::BackendError;
-use redis::{Cmd, Value};
-
-use super::commands::{Listeners, Pool};
-use super::connection::{Failure, Timeouts};
-use super::settings::Settings;
-use super::subscription::{Endpoints, OnEvent, Subscriber};
-
 mod cluster;
 mod fan_out;
-mod route;
 mod sentinel;
 mod single;
-mod slot_map;
-mod voter;
+
+use std::sync::Arc;
+use std::time::Instant;
+use std::{fmt, thread};
+
+use fairlock_core::backend::BackendError;
+use redis::{Cmd, Value, cmd};
 
 pub(super) use cluster::Cluster;
 #[cfg(feature = "night")]
 #[cfg(test)]
 pub(super) use fan_out::fan_out;
-use route::Described;
-pub(crate) use route::Route;
 pub(super) use sentinel::Sentinel;
 pub(crate) use sentinel::{SentinelAnswer, Surveyed};
 pub(super) use single::Single;
+
+use super::commands::{Listeners, Pool};
+use super::connection::{Address, Failure, Timeouts};
+use super::settings::Settings;
+use super::subscription::{Endpoints, OnEvent, Subscriber};
 
 /// The servers of a backend.
 pub(crate) type Servers = Arc<dyn Topology>;
@@ -107,6 +101,43 @@ pub(crate) trait Topology: Endpoints + fmt::Display {
         &[]
     }
 }
+
+/// Which server to ask, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) pool: Arc<Pool>,
+    /// With ASKING first: the key's slot is migrating to this node.
+    is_asking: bool,
+    /// The configuration epoch under which a majority names the server; 0 where none is asked.
+    pub(crate) epoch: u64,
+    /// The sentinels that named the server: how many are a majority, and a word for each run of a sentinel's process.
+    pub(crate) voters: Option<Arc<str>>,
+}
+
+impl Route {
+    pub(super) fn to(pool: &Arc<Pool>) -> Route {
+        Route { pool: Arc::clone(pool), is_asking: false, epoch: 0, voters: None }
+    }
+
+    /// Sends one packed command, see [`Pool::call`].
+    pub(crate) fn call(&self, packed: &[u8]) -> Result<Value, Failure> {
+        if !self.is_asking {
+            return self.pool.call(packed);
+        }
+        // ASKING holds for the next command of the connection: one call, so that no other command comes in between.
+        let asking = cmd("ASKING").get_packed_command();
+        let mut answers = self.pool.call_many(&[asking.as_slice(), packed]);
+        answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".into())))
+    }
+
+    /// See [`Pool::call_as_known`]. In a cluster nothing is known of the listeners.
+    pub(crate) fn call_as_known(&self, pack: impl Fn() -> Vec<u8>) -> Result<Value, Failure> {
+        if self.is_asking { self.call(&pack()) } else { self.pool.call_as_known(pack) }
+    }
+}
+
+/// A server, and its reply to a question about itself.
+pub(crate) type Described = (Address, Result<Value, Failure>);
 
 /// An attempt that failed: the way that it took, and how many there were.
 pub(crate) struct Failed<'a> {

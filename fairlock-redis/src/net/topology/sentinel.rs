@@ -6,6 +6,9 @@
 //! call reveals a fail-over, and so does a subscriber on `+switch-master`: an old master that is replaced while it works
 //! would otherwise go on granting locks for seconds.
 
+mod survey;
+mod vote;
+
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -14,24 +17,17 @@ use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
 use redis::cmd;
 
-use self::electorate::Electorate;
-use self::report::{Late, MasterReport, Named};
-use self::survey::question;
-use super::fan_out::{Answer, fan_out};
-use super::route::Route;
-use super::voter::Runs;
-use crate::net::commands::Pool;
+pub(crate) use survey::{SentinelAnswer, Surveyed};
+
+use survey::question;
+use vote::{Electorate, Late, MasterReport, Named};
+
+use super::fan_out::{Answer, Runs, fan_out};
+use super::{Arrangement, Failed, Route, Topology};
+use crate::net::commands::{ALL_ARE_BACK, Listeners, Pool};
 use crate::net::connection::{Address, Failure, MustBe};
 use crate::net::settings::Settings;
 use crate::net::subscription::{Endpoints, Event, Subscriber};
-
-mod electorate;
-mod report;
-mod survey;
-mod topology;
-mod vote;
-
-pub(crate) use survey::{SentinelAnswer, Surveyed};
 
 /// The channel on which sentinels announce a new master.
 const SWITCHED: &str = "+switch-master";
@@ -364,6 +360,75 @@ impl fmt::Display for Sentinel {
                 write!(f, "master {} by the sentinels {}", self.name, sentinels.join(", "))
             }
         }
+    }
+}
+
+impl Topology for Sentinel {
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn arrangement(&self) -> Arrangement {
+        Arrangement::Sentinels
+    }
+
+    fn route(&self, _: &str) -> Result<Route, Failure> {
+        self.find()
+    }
+
+    /// One more attempt only: the sentinels are asked, and name another master or do not.
+    fn next_route(&self, failed: &Failed<'_>) -> Option<Route> {
+        let is_unexecuted = match failed.failure {
+            Failure::NotSent(_) => true,
+            Failure::Refused { code, .. } => self.was_not_executed(code),
+            Failure::Broken(_) => false,
+        };
+        let may_try = failed.tried == 1 && Instant::now() <= failed.until;
+        if is_unexecuted && may_try { self.find().ok() } else { None }
+    }
+
+    /// Codes that prove that the command did not run on this server: a replica takes no writes, and a script that is refused for
+    /// its epoch does none.
+    fn was_not_executed(&self, code: &str) -> bool {
+        matches!(code, "READONLY" | "OLDEPOCH")
+    }
+
+    /// The next caller asks the sentinels again.
+    fn doubt(&self, pool: &Arc<Pool>) {
+        let mut state = self.state.lock();
+        // A late failure concerns a master that was left already.
+        if state.master.as_ref().is_some_and(|master| Arc::ptr_eq(master, pool)) {
+            state.doubt();
+        }
+    }
+
+    /// After a fail-over the clients' subscribers move to the new master one by one. A waiter whose client has not moved
+    /// yet must not be passed over by one behind it. The same master may have restarted.
+    fn listeners(&self) -> Listeners {
+        let state = self.state.lock();
+        let has_long = state.since.is_some_and(|since| since.elapsed() > ALL_ARE_BACK);
+        let master = state.master.clone().filter(|_| has_long);
+        drop(state);
+        master.map_or(Listeners::Unknown, |master| master.listeners())
+    }
+
+    fn survey(&self) -> Vec<Surveyed> {
+        self.ask_each()
+    }
+
+    fn commands(&self) -> &'static [&'static [&'static str]] {
+        &[&["ROLE"]]
+    }
+}
+
+/// A client subscribes at the master, whose scripts check the subscribers before they hand a lock on.
+impl Endpoints for Sentinel {
+    fn next(&self) -> Result<Address, Failure> {
+        Ok(self.master()?.address().clone())
+    }
+
+    fn serves(&self, at: &Address) -> bool {
+        self.state.lock().master.as_ref().is_some_and(|master| master.address().is_same_server(at))
     }
 }
 

@@ -11,8 +11,7 @@ use std::time::Instant;
 
 use redis::{Value, cmd};
 
-use super::route::Route;
-use super::{Arrangement, Failed, Topology};
+use super::{Arrangement, Failed, Route, Topology};
 use crate::net::commands::{ALL_ARE_BACK, Listeners, Pool};
 use crate::net::connection::{Address, Failure, REPLICA};
 use crate::net::settings::Settings;

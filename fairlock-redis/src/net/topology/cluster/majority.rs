@@ -15,8 +15,8 @@ use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure};
 use crate::net::hash_slot::SLOTS;
 use crate::net::settings::MajorityTerms;
-use crate::net::topology::route::Route;
-use crate::net::topology::voter::Runs;
+use crate::net::topology::Route;
+use crate::net::topology::fan_out::Runs;
 
 /// After this time without a decision all nodes are asked once more: some may have changed their minds, and need not wait for the
 /// silent or distant ones.

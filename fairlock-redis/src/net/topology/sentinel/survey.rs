@@ -7,8 +7,7 @@ use redis::{Cmd, Value, cmd};
 
 use super::Sentinel;
 use crate::net::connection::{Address, Failure};
-use crate::net::topology::fan_out::fan_out;
-use crate::net::topology::voter::{self, Run};
+use crate::net::topology::fan_out::{Run, fan_out, run_question};
 use crate::net::value::{items, number, text};
 
 /// One sentinel that is configured.
@@ -45,7 +44,7 @@ pub(super) fn question(name: &str, votes: bool) -> Vec<Cmd> {
     let of_master = |what: &str| ask(what).arg(name).to_owned();
     let mut question = vec![of_master("get-master-addr-by-name"), of_master("master"), ask("myid")];
     if votes {
-        question.extend([voter::question(), of_master("sentinels")]);
+        question.extend([run_question(), of_master("sentinels")]);
     }
     question
 }

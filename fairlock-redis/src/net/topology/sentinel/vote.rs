@@ -1,14 +1,27 @@
-//! A vote: the sentinels are asked until their answers decide, however far some of them are.
+//! A vote: the sentinels are asked until their answers decide, however far some of them are. More than half of
+//! all sentinels have to name the master.
+//!
+//! Two proofs, for two masters, have to share a sentinel. So a client counts every sentinel that any sentinel has ever named:
+//! after `SENTINEL RESET` a sentinel knows no other sentinel for a while, or for as long as it is cut off, and a few reset
+//! sentinels would be a majority of themselves.
+//!
+//! Only a majority of the known sentinels can make the number smaller. If more than half name exactly the same sentinels, and for
+//! [`SETTLED`] no answer names others, the named sentinels are all. The others no longer count, until a named sentinel names them
+//! again. Any majority before (without stopped sentinels) and any majority after still share a sentinel. (Even if one removed
+//! sentinel goes on: n / 2 + 1 of n share a sentinel with n / 2 + 1 of n - 1 among them. If several removed sentinels go on, the
+//! sentinels themselves may elect two masters.)
 
-use std::sync::mpsc::{RecvTimeoutError, TryRecvError, channel};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use super::report::{Late, MasterReport, Named, Round};
-use super::survey::question;
+use super::survey::{SentinelAnswer, question};
 use super::{Sentinel, SentinelState};
 use crate::net::connection::{Address, Failure};
 use crate::net::settings::MajorityTerms;
-use crate::net::topology::fan_out::{LONGER, ask_all};
+use crate::net::topology::fan_out::{Answer, LONGER, Run, ask_all};
 
 /// After this time without a decision all sentinels are asked once more: some may have changed their minds, and need not wait for the
 /// silent or distant ones.
@@ -105,6 +118,178 @@ impl SentinelState {
     }
 }
 
-#[cfg(feature = "night")]
+/// The master as one sentinel names it.
+#[derive(Debug)]
+pub(super) struct MasterReport {
+    pub(super) address: Address,
+    /// 0 if the sentinel does not say.
+    pub(super) epoch: u64,
+    /// How many sentinels this sentinel knows, with itself; and which, if the user may see that.
+    pub(super) sentinels: usize,
+    pub(super) told: Option<BTreeSet<String>>,
+    /// The sentinel's id. An old sentinel has only its address.
+    pub(super) id: String,
+    /// With a majority.
+    pub(super) run: Option<Run>,
+    /// Whether the sentinel has been up for long enough to count.
+    pub(super) is_old: bool,
+}
+
+/// The master that counts.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) address: Address,
+    pub(super) epoch: u64,
+    /// A time before the sentinels were asked: each may name another master right after its answer.
+    pub(super) asked: Instant,
+    /// With a majority: how many are a majority, and the runs of the sentinels that named the master.
+    pub(super) voters: Option<Arc<str>>,
+    /// With a majority: the answers that did not come yet.
+    pub(super) late: Option<Late>,
+}
+
+/// The answers that a decided round still waits for: a sentinel that is far is one of the voters as well.
+#[derive(Debug)]
+pub(super) struct Late {
+    /// With the number of the round.
+    answers: Receiver<(usize, Answer)>,
+    number: usize,
+    round: Round,
+}
+
+/// What the sentinels have said in one round, each once.
+#[derive(Debug)]
+struct Round {
+    asked: Instant,
+    /// How many answers did not come yet.
+    pending: usize,
+    reports: Vec<MasterReport>,
+}
+
+impl Round {
+    fn new(asked: usize) -> Round {
+        Round { asked: Instant::now(), pending: asked, reports: Vec::new() }
+    }
+
+    /// A sentinel that is configured twice counts once. The answers are in the order of the ids.
+    fn hear(&mut self, report: MasterReport) {
+        let at = self.reports.binary_search_by(|known| known.id.cmp(&report.id));
+        if let Err(at) = at {
+            self.reports.insert(at, report);
+        }
+    }
+
+    /// What a majority says: more than half of `all` sentinels name this master under this epoch. A sentinel that is missing in
+    /// the address counts as silent; so does a sentinel that has not been up for the least uptime.
+    ///
+    /// # Errors
+    /// There is no majority.
+    fn named(&self, all: usize, least_uptime: Duration) -> Result<Named, Failure> {
+        let most_named = self.most_named();
+        let Some((report, _)) = most_named.filter(|(_, most)| 2 * most > all) else {
+            let most = most_named.map_or(0, |(_, most)| most);
+            let mut what = format!("no majority: {most} of {all} sentinels named it");
+            let young = self.reports.len() - self.old().count();
+            if young > 0 {
+                let _ = write!(what, ", and {young} may have forgotten: up for less than {least_uptime:.1?}");
+            }
+            return Err(Failure::NotSent(what.into()));
+        };
+        // The same ones are always in the same order.
+        let runs = self.old().filter(|other| report.agrees(other));
+        let runs = runs.filter_map(|other| other.run.as_ref());
+        let voters = runs.fold((all / 2 + 1).to_string(), |voters, run| voters + " " + &run.id);
+        let (address, epoch) = (report.address.clone(), report.epoch);
+        Ok(Named { address, epoch, asked: self.asked, voters: Some(voters.into()), late: None })
+    }
+
+    /// Whether the answers that did not come yet can make a majority.
+    fn is_open(&self, all: usize) -> bool {
+        let most = self.most_named().map_or(0, |(_, most)| most);
+        2 * (most + self.pending) > all
+    }
+
+    /// The answers that count.
+    fn old(&self) -> impl Iterator<Item = &MasterReport> {
+        self.reports.iter().filter(|report| report.is_old)
+    }
+
+    /// An answer with which most others agree, and how many do.
+    fn most_named(&self) -> Option<(&MasterReport, usize)> {
+        let votes = |report: &MasterReport| self.old().filter(|other| report.agrees(other)).count();
+        self.old().map(|report| (report, votes(report))).max_by_key(|(_, votes)| *votes)
+    }
+}
+
+impl MasterReport {
+    /// What counts of a sentinel's answer, which tells of its process as well if the sentinel `votes`.
+    pub(super) fn of(sentinel: &Address, said: SentinelAnswer, votes: bool) -> Result<MasterReport, Failure> {
+        let number = |name| said.details.as_ref().map_or(0, |details| details.number(name));
+        let sentinels = said.known();
+        let others = said.others.iter().flatten().map(|(id, _)| id);
+        let told = said.id.iter().chain(others).cloned().collect::<BTreeSet<_>>();
+        Ok(MasterReport {
+            epoch: number("config-epoch"),
+            address: said.master?,
+            sentinels,
+            // One that has no right to SENTINEL SENTINELS says only how many there are.
+            told: Some(told).filter(|told| told.len() == sentinels && said.id.is_ok()),
+            id: said.id.unwrap_or_else(|_| sentinel.to_string()),
+            is_old: false,
+            run: if votes { Some(said.run?) } else { None },
+        })
+    }
+
+    fn agrees(&self, other: &MasterReport) -> bool {
+        self.epoch == other.epoch && self.address.is_same_server(&other.address)
+    }
+}
+
+/// How long a sentinel may take to hear of the others after a `SENTINEL RESET`: some times the 2 s after which each announces itself.
+const SETTLED: Duration = Duration::from_secs(10);
+
+#[derive(Default)]
+pub(super) struct Electorate {
+    /// How many sentinels there are: at least as many as are configured, and as any sentinel has told of.
+    count: usize,
+    /// The sentinels that count, once a majority has made them fewer.
+    members: Option<BTreeSet<String>>,
+    /// The sentinels that all answers name, and since when they name the same ones. None if an answer does not say which.
+    told: Option<(BTreeSet<String>, Instant)>,
+}
+
+impl Electorate {
+    pub(super) fn new(configured: usize) -> Electorate {
+        Electorate { count: configured, ..Electorate::default() }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether the answer of this sentinel counts. The number of sentinels that it tells of counts in any case.
+    pub(super) fn hear(&mut self, report: &MasterReport, now: Instant) -> bool {
+        if self.members.as_ref().is_some_and(|members| !members.contains(&report.id)) {
+            return false;
+        }
+        self.count = self.count.max(report.sentinels);
+        let told = self.told.take().filter(|(told, _)| report.told.as_ref() == Some(told));
+        self.told = told.or_else(|| Some((report.told.clone()?, now)));
+        if report.told.is_some() && self.members.is_some() && self.members != report.told {
+            self.members = None;
+        }
+        true
+    }
+
+    /// Called after so many sentinels have answered in a round.
+    pub(super) fn settle(&mut self, answered: usize, now: Instant) {
+        let Some((told, since)) = &self.told else { return };
+        let is_settled = now.saturating_duration_since(*since) >= SETTLED;
+        if is_settled && 2 * answered > self.count && told.len() < self.count {
+            (self.count, self.members) = (told.len(), Some(told.clone()));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::ballot::{Ballot, Report};
 use super::*;
+use crate::net::topology::cluster::round::{Ballot, Report};
 use redis::Value;
 
 use crate::net::settings::{MajorityTerms, Settings};
