@@ -1,11 +1,14 @@
 //! How threads share connections: each caller gets its own answer, and on time.
 
+mod broken;
+mod logins;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::*;
 use redis::Value;
 
+use super::*;
 use crate::net::Timeouts;
 use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, TestServer, polite};
 
@@ -251,7 +254,7 @@ fn a_connection_is_pinged_after_a_pause_only() {
     assert!(pool.check().is_ok());
     let connection = pool.state.lock().idle.pop().expect("a connection");
     assert!(!connection.is_to_be_pinged(before, &pool.clock));
-    assert!(connection.is_to_be_pinged(Instant::now() + CommandConnection::FRESH, &pool.clock));
+    assert!(connection.is_to_be_pinged(Instant::now() + server::FRESH, &pool.clock));
 }
 
 /// What has to be known for a call is asked when a connection opens.
@@ -391,6 +394,3 @@ fn a_leader_that_panics_returns_its_connection() {
     assert_eq!(pool.call(echo("y")), bulk("y"));
     assert_eq!(server.connections(), 2);
 }
-
-mod broken;
-mod logins;
