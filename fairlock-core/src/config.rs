@@ -1,4 +1,4 @@
-//! The settings of a client, and what a program may configure.
+//! The settings of a client, and what a program may choose: times, and the names of locks.
 
 #[cfg(feature = "tracing")]
 use std::fmt;
@@ -6,12 +6,11 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backoff;
+use crate::ending::Stop;
 use crate::error::{Error, Result};
-use crate::ids::LockName;
-use crate::stop::Stop;
-use crate::time::Clock;
-use crate::words::in_words;
+use crate::ids::{LockName, MAX_NAME_BYTES};
+use crate::logging::in_words;
+use crate::time::{self, Clock};
 
 /// See the setters of [`ClientBuilder`](crate::ClientBuilder).
 #[derive(Debug)]
@@ -54,7 +53,7 @@ impl Config {
     /// The longest pause between two attempts: short beside a lease and a place's time to live, so that the next attempt still
     /// comes in time.
     pub(crate) fn longest_pause(&self) -> Duration {
-        backoff::LONGEST.min(self.lease / 9).min(self.place_ttl / 9)
+        time::LONGEST.min(self.lease / 9).min(self.place_ttl / 9)
     }
 
     /// # Errors
@@ -91,6 +90,29 @@ pub(crate) fn check_range(
     let [time, least, most] = [time, *allowed.start(), *allowed.end()].map(in_words);
     let reason = format!("the time is {time}, it has to be from {least} to {most}");
     Err(Error::InvalidConfig { reason, setting: Some(setting) })
+}
+
+impl LockName {
+    /// Checks `name`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] when it is empty or longer than 512 bytes.
+    pub fn new(name: &str) -> Result<LockName> {
+        let reason = match name.len() {
+            0 => "it is empty".to_owned(),
+            1..=MAX_NAME_BYTES => return Ok(LockName::unchecked(name)),
+            bytes => format!("it has {bytes} bytes, {MAX_NAME_BYTES} are allowed"),
+        };
+        Err(Error::InvalidName { name: shortened(name), reason })
+    }
+}
+
+/// The first characters of a name that is too long to be shown whole.
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(40) {
+        Some((at, _)) => format!("{}…", &name[..at]),
+        None => name.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@
 
 pub mod backend;
 mod backlog;
-mod backoff;
 mod cancel;
 mod claim;
 mod config;
@@ -25,17 +24,14 @@ mod flow;
 mod handle;
 mod ids;
 mod ledger;
-mod lock_name;
 mod logging;
 mod losses;
 mod outage;
 mod registry;
 mod shared;
 mod shutdown;
-mod slow_wait;
 mod snapshot;
 mod stats;
-mod stop;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -43,7 +39,6 @@ mod time;
 mod timers;
 mod wake;
 mod watchdog;
-mod words;
 
 pub use cancel::Cancel;
 pub use crossbeam_channel;

@@ -1,4 +1,4 @@
-//! What all handles of one client share: its parts, those that the flows use among them.
+//! What all handles of one client share: its parts, those that the flows use among them, and its end with the last handle.
 
 use std::fmt;
 use std::ops::Deref;
@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::flow::{CleanupRun, Parts};
 use crate::ids::ClientId;
 use crate::ledger::Ledger;
+use crate::logging::log_line;
 use crate::outage::Outage;
 use crate::stats::Counters;
 use crate::time::Woken;
@@ -146,5 +147,34 @@ impl fmt::Debug for Handles {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Shared {
+    /// The last handle is gone, so no guard and no request is left: only leaked holds can be. The threads are told to end
+    /// and not waited for, since this may run on one of them.
+    fn drop(&mut self) {
+        self.timers.tell_to_end();
+        self.timers.run_wakers();
+        self.ledger.unlogged.log(|| false);
+        if self.config.stop.is_stopped() {
+            return self.outage.refused.tell_at_the_end();
+        }
+        // The place of a request that was the last handle, for example. Within 100 ms one attempt begins for each cleanup, and a
+        // second one if the first fails at once, as on an idle connection that was closed. A cleanup that has failed before does not
+        // wait for the end of its pause: nobody would be left to send it.
+        self.backlog.make_late_ones_due();
+        self.backlog.retries.answered();
+        self.cleanup_run().do_due(|| ());
+        self.outage.refused.tell_at_the_end();
+        let mut leaked = self.ledger.registry.all();
+        leaked.retain(|claim| claim.leaked() > 0);
+        if let Some(first) = leaked.first() {
+            let (lock, owner, holds) = (&first.lock.name, &first.owner, leaked.len());
+            log_line!(warn, "fairlock::watchdog",
+                event = "leaked", lock = lock.as_str(), owner = owner.as_str(), holds = holds;
+                "the client is gone: its {holds} leaked holds are not renewed any more; the first: {owner} holds lock {lock}"
+            );
+        }
     }
 }

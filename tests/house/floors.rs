@@ -11,10 +11,10 @@ const HOUSE: [(&str, &str); 8] = [
         "fairlock-core",
         "handle handle/client handle/rw_lock handle/semaphore handle/tasks handle/as_lock handle/insight handle/lead handle/lock
          handle/request handle/caller handle/all_guard handle/guard handle/owner
-         wake watchdog tasks slow_wait shutdown shared
+         wake watchdog tasks shutdown shared
          flow/former flow/acquire flow/keep flow/leave flow/release flow/counted flow/ask flow/renew flow
          ledger outage backlog timers registry stats claim
-         config stop losses ending snapshot lock_name error backend backoff ids cancel time logging words",
+         config ending losses snapshot error backend cancel time ids logging",
     ),
     (
         "fairlock-redis",

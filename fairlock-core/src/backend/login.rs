@@ -1,4 +1,6 @@
-//! Logins that change: a function of the user's gives the login of each new connection.
+//! How a backend gets its connections: the first ones are tried again while the server can't take them, and logins may change.
+//!
+//! A changing login: a function of the user's gives the login of each new connection.
 //!
 //! The function may block, fail and panic. So a thread of its own (`fairlock-login`) makes each call, one at a time, under no lock.
 //! A connection that opens waits for the call until the connection's deadline. Connections that wait at the same time share the answer.
@@ -20,6 +22,9 @@
 //!
 //! A login that is accepted, anywhere, ends the two minutes: of the nodes of a cluster one changes its password after the other.
 
+#[cfg(test)]
+mod tests;
+
 use std::error::Error as StdError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -29,6 +34,7 @@ use std::{fmt, fs, io, thread};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::{BackendError, pause};
 use crate::logging::{LineLimit, log_line};
 
 /// How long an answer is kept that nobody waited for.
@@ -274,5 +280,35 @@ fn one_line(text: &str) -> String {
     text.trim().chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-#[cfg(test)]
-mod tests;
+/// Connects, and goes on trying for `within` while the store does not answer, is full or not ready (`Unavailable`, `Refused`). The last
+/// attempt begins when that time is over; zero stands for one attempt. Another error ends it at once: it would be the same the next
+/// time. For a backend's builder, and its first subscription. It blocks the thread; each attempt has to end by itself.
+///
+/// # Errors
+/// That of the last attempt.
+pub fn connect_within<T>(
+    within: Duration,
+    mut connect: impl FnMut() -> Result<T, BackendError>,
+) -> Result<T, BackendError> {
+    // None: longer than the clock can count.
+    let end = Instant::now().checked_add(within);
+    let left = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+    let mut failures = 1_u32;
+    loop {
+        let is_last = left().is_zero();
+        match connect() {
+            Err(error) if error.kind().is_transient() && !is_last => {
+                if failures == 1 {
+                    log_line!(warn, "fairlock::net",
+                        event = "not connected", error:% = error;
+                        "not connected yet, trying again: {error}"
+                    );
+                }
+                // The first failure has a pause already: a server that is full has others who try.
+                failures = failures.saturating_add(1);
+                thread::sleep(pause(failures).min(left()));
+            }
+            ended => return ended,
+        }
+    }
+}

@@ -1,8 +1,9 @@
-//! The questions that core asks a backend, and the answers it can get.
+//! The questions that core asks a backend, the label that travels with them, the answers, and what a person reads of a lock's state.
 
+use std::fmt;
 use std::time::Duration;
 
-use crate::ids::{FencingToken, LockKind, LockName, OwnerId, RequestId};
+use crate::ids::{FencingToken, LockKind, LockName, OwnerId, RequestId, write_escaped};
 
 /// A lock as a backend sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -355,9 +356,133 @@ impl Waiter {
     }
 }
 
+/// Stands between the label and the traceparent. A client's label has no control characters.
+const SEPARATOR: char = '\u{1f}';
+
+/// In bytes: version, trace, span, flags.
+const TRACEPARENT: usize = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".len();
+
+/// The text that travels: this label, with this [`traceparent`](https://www.w3.org/TR/trace-context/#traceparent-header). `None` unless the
+/// traceparent has the form of the W3C, in 55 bytes.
+///
+/// ```
+/// # use fairlock_core::backend::label_with_traceparent;
+/// let text = label_with_traceparent("worker 3", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+/// assert!(text.is_some_and(|text| text.starts_with("worker 3\u{1f}00-")));
+/// assert_eq!(label_with_traceparent("worker 3", "b3: 0"), None);
+/// ```
+pub fn label_with_traceparent(label: &str, traceparent: &str) -> Option<String> {
+    is_traceparent(traceparent).then(|| format!("{label}{SEPARATOR}{traceparent}"))
+}
+
+impl Holder {
+    /// Sets the label and the traceparent from the text that came with the request, which may be empty.
+    pub fn set_label(&mut self, text: &str) {
+        (self.label, self.traceparent) = parts_of(text);
+    }
+}
+
+impl Waiter {
+    /// Sets the label and the traceparent from the text that came with the request, which may be empty.
+    pub fn set_label(&mut self, text: &str) {
+        (self.label, self.traceparent) = parts_of(text);
+    }
+}
+
+fn parts_of(text: &str) -> (Option<String>, Option<String>) {
+    let behind = text.rsplit_once(SEPARATOR).filter(|(_, behind)| is_traceparent(behind));
+    let label = behind.map_or(text, |(label, _)| label);
+    ((!label.is_empty()).then(|| label.to_owned()), behind.map(|(_, traceparent)| traceparent.to_owned()))
+}
+
+fn is_traceparent(text: &str) -> bool {
+    if text.len() != TRACEPARENT {
+        return false;
+    }
+    let parts: Vec<&str> = text.split('-').collect();
+    let is_hex = |part: &&str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_some = |part: &str| part.bytes().any(|byte| byte != b'0');
+    parts.iter().map(|part| part.len()).eq([2, 32, 16, 2])
+        && parts.iter().all(is_hex)
+        && parts[0] != "ff"
+        && is_some(parts[1])
+        && is_some(parts[2])
+}
+
+/// How many holders, and how many waiters, `Display` lists.
+const LISTED: usize = 10;
+
+impl fmt::Display for LockState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.unlisted_holders.saturating_add(self.holders.len() as u64);
+        match self.capacity {
+            _ if count == 0 => f.write_str("free")?,
+            None => f.write_str("held")?,
+            Some(u32::MAX) if self.taken() == u32::MAX => f.write_str("held for writing")?,
+            Some(u32::MAX) => f.write_str("held for reading")?,
+            Some(permits) => write!(f, "{} of {permits} permits held", self.taken())?,
+        }
+        match self.waiting() {
+            0 => f.write_str(", nobody waits")?,
+            1 => f.write_str(", 1 waits")?,
+            n => write!(f, ", {n} wait")?,
+        }
+        if self.absent > 0 {
+            write!(f, ", {} absent", self.absent)?;
+        }
+        let has_permits = self.capacity.is_some_and(|capacity| capacity != u32::MAX);
+        for holder in self.holders.iter().take(LISTED) {
+            write_name(f, "holder", holder.label.as_deref(), &holder.owner)?;
+            if has_permits {
+                write!(f, ", takes {}", holder.units)?;
+            }
+            write_time(f, "for", holder.held_for)?;
+            write_time(f, "lease left", holder.lease_left)?;
+            match holder.hold_count {
+                0 => f.write_str(", kept after its end")?,
+                1 => {}
+                count => write!(f, ", hold count {count}")?,
+            }
+            if let Some(token) = holder.token {
+                write!(f, ", token {token}")?;
+            }
+        }
+        if let Some(more @ 1..) = count.checked_sub(LISTED as u64) {
+            write!(f, "\n  and {more} more")?;
+        }
+        for waiter in self.queue.iter().take(LISTED) {
+            write_name(f, "waiter", waiter.label.as_deref(), &waiter.owner)?;
+            match waiter.units {
+                u32::MAX => f.write_str(", writes")?,
+                n if has_permits => write!(f, ", wants {n}")?,
+                _ => {}
+            }
+            write_time(f, "for", waiter.waiting)?;
+            if waiter.is_absent() {
+                f.write_str(", absent")?;
+            }
+        }
+        match self.queue.len().checked_sub(LISTED) {
+            Some(more @ 1..) => write!(f, "\n  and {more} more"),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn write_name(f: &mut fmt::Formatter<'_>, what: &str, label: Option<&str>, owner: &OwnerId) -> fmt::Result {
+    write!(f, "\n  {what} ")?;
+    write_escaped(f, label.unwrap_or(owner.as_str()))
+}
+
+fn write_time(f: &mut fmt::Formatter<'_>, what: &str, time: Option<Duration>) -> fmt::Result {
+    time.map_or(Ok(()), |time| write!(f, ", {what} {time:.1?}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::{Holder, Waiter};
+    use crate::ids::{FencingToken, OwnerId};
 
     /// Waiters that are absent do not wait, and the units of unlisted holders count.
     #[test]
@@ -379,6 +504,110 @@ mod tests {
         {
             waiter.place_left = place_left;
             assert_eq!(waiter.is_absent(), is_absent);
+        }
+    }
+
+    const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn a_label_and_a_traceparent_come_back_apart() {
+        let mut waiter = Waiter::new(OwnerId::new("a:1"));
+        let mut read = |text: &str| {
+            waiter.set_label(text);
+            (waiter.label.clone().unwrap_or_default(), waiter.traceparent.clone())
+        };
+        for label in ["", "worker 3", "Büro 2 (h:1)"] {
+            let both = label_with_traceparent(label, GOOD).unwrap();
+            assert_eq!((read(label), read(&both)), ((label.into(), None), (label.into(), Some(GOOD.into()))));
+        }
+        // Another program's labels.
+        for odd in ["a\u{1f}b", "\u{1f}", &format!("a {GOOD}"), &format!("a\u{1f}{GOOD}\u{1f}")] {
+            assert_eq!(read(odd), (odd.to_owned(), None));
+        }
+    }
+
+    #[test]
+    fn only_what_has_the_form_of_the_w3c_is_sent() {
+        let changed = |from: &str, to: &str| GOOD.replacen(from, to, 1);
+        for good in [GOOD.to_owned(), changed("00-", "cc-"), changed("-01", "-00")] {
+            assert!(label_with_traceparent("", &good).is_some(), "{good}");
+        }
+        for bad in [
+            String::new(),
+            changed("00-", "ff-"),
+            changed("4bf92f3577b34da6a3ce929d0e0e4736", &"0".repeat(32)),
+            changed("00f067aa0ba902b7", &"0".repeat(16)),
+            changed("4bf", "4BF"),
+            changed("4bf", "4-f"),
+            changed("4bf", "é4"),
+            changed("-01", "-1"),
+            format!("{GOOD}0"),
+            format!("{GOOD}-what-a-later-version-adds"),
+            "x".repeat(1 << 20),
+        ] {
+            assert_eq!(label_with_traceparent("", &bad), None, "{bad:.60}");
+        }
+    }
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn holder(owner: &str, units: u32, hold_count: u32) -> Holder {
+        Holder { units, ..Holder::new(OwnerId::new(owner), hold_count) }
+    }
+
+    #[test]
+    fn a_free_lock_is_one_line() {
+        assert_eq!(LockState::default().to_string(), "free, nobody waits");
+    }
+
+    #[test]
+    fn holders_and_waiters_have_a_line_each() {
+        let mut state = LockState { queue_length: 3, absent: 1, ..LockState::default() };
+        let (token, lease_left, held_for) = (Some(FencingToken::new(7)), Some(28 * S), Some(3 * S / 2));
+        let label = Some("worker\n3".to_owned());
+        state.holders = vec![Holder { token, lease_left, held_for, label, ..holder("c:1", 1, 2) }];
+        let waiter = Waiter::new(OwnerId::new("d:1"));
+        let absent = Waiter { place_left: Some(Duration::ZERO), waiting: Some(S), ..waiter.clone() };
+        state.queue = vec![waiter, absent];
+        assert_eq!(
+            state.to_string(),
+            "held, 2 wait, 1 absent\n  \
+             holder `worker\\n3`, for 1.5s, lease left 28.0s, hold count 2, token 7\n  \
+             waiter `d:1`\n  \
+             waiter `d:1`, for 1.0s, absent"
+        );
+    }
+
+    #[test]
+    fn units_are_told_where_they_matter_and_of_many_the_first_ten() {
+        let mut state = LockState { capacity: Some(50), ..LockState::default() };
+        state.holders = (0..12).map(|n| holder(&format!("c:{n}"), 2, 1)).collect();
+        (state.unlisted_holders, state.unlisted_units) = (3, 6);
+        let waiter = Waiter::new(OwnerId::new("d:1"));
+        state.queue = vec![Waiter { units: 21, ..waiter.clone() }; 11];
+        (state.queue_length, state.holders[0].hold_count) = (11, 0);
+        let text = state.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines.len(), lines[0]), (23, "30 of 50 permits held, 11 wait"));
+        assert_eq!(lines[1..3], ["  holder `c:0`, takes 2, kept after its end", "  holder `c:1`, takes 2"]);
+        assert_eq!(
+            [lines[11], lines[12], lines[22]],
+            ["  and 5 more", "  waiter `d:1`, wants 21", "  and 1 more"]
+        );
+    }
+
+    #[test]
+    fn no_line_has_the_number_that_stands_for_all_units() {
+        let waiter = Waiter { units: u32::MAX, ..Waiter::new(OwnerId::new("d:1")) };
+        for (units, how) in [(1, "held for reading"), (u32::MAX, "held for writing")] {
+            let state = LockState {
+                capacity: Some(u32::MAX),
+                holders: vec![holder("c:1", units, 1)],
+                queue_length: 1,
+                queue: vec![waiter.clone()],
+                ..LockState::default()
+            };
+            assert_eq!(state.to_string(), format!("{how}, 1 waits\n  holder `c:1`\n  waiter `d:1`, writes"));
         }
     }
 }

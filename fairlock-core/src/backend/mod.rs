@@ -4,44 +4,31 @@
 //! change until 1.0. `fairlock-file` is a small backend to read; a new one has to pass the suite of
 //! `fairlock-conformance`.
 
-mod answers;
-mod connecting;
 mod doctor;
 mod error;
-mod hand_over;
-mod label;
 mod login;
 mod messages;
-mod shown;
-mod text;
-mod wake;
 
+use std::any::Any;
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use answers::{Answer, or_missing};
-pub use answers::{one_by_one, only};
-pub use connecting::connect_within;
-pub use doctor::{Finding, Verdict, probe, try_out};
-pub use error::{BackendError, BackendErrorKind};
-pub use hand_over::hand_over;
-pub use label::label_with_traceparent;
-pub use login::{Login, Logins};
+pub use crate::ids::RequestId;
+pub use crate::logging::{LineLimit, in_words, log_safely};
+pub use crate::time::pause;
+pub use doctor::{Finding, Verdict, hand_over, probe, try_out};
+pub(crate) use error::write_text;
+pub use error::{BackendError, BackendErrorKind, Text};
+pub use login::{Login, Logins, connect_within};
 pub use messages::{
     Acquire, Acquired, ForceReleased, Hold, HoldKept, Holder, LockId, LockState, Place, Released, Renew,
-    Renewal, Wait, Waiter, Withdrawn,
+    Renewal, Wait, Waiter, Withdrawn, label_with_traceparent,
 };
-pub use text::Text;
-pub(crate) use text::write_text;
-pub use wake::{Subscription, Wake, WakeSink};
 
-pub use crate::backoff::pause;
-pub use crate::ids::RequestId;
-use crate::ids::{ClientId, LockKind};
-pub use crate::logging::{LineLimit, log_safely};
+use crate::ids::{ClientId, FencingToken, LockKind};
 use crate::time::Clock;
-pub use crate::words::in_words;
 
 /// The most waiters that one [`inspect`](Backend::inspect) reads: a few milliseconds of a server's time.
 pub const MOST_INSPECTED: u64 = 500;
@@ -317,5 +304,106 @@ impl<B: Backend> IntoBackend for Arc<B> {
 impl IntoBackend for Arc<dyn Backend> {
     fn into_backend(self) -> Arc<dyn Backend> {
         self
+    }
+}
+
+/// The answer to a question, or the error.
+pub(crate) type Answer<A> = Result<A, BackendError>;
+
+/// The answer to a question that was asked alone.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use fairlock_core::{LockKind, LockName, OwnerId};
+/// use fairlock_core::backend::{Acquire, Acquired, Backend, LockId, Place, RequestId, only};
+///
+/// # let store = fairlock::MemoryBackend::new();
+/// # let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);
+/// # let owner = OwnerId::new("ann:1");
+/// let place = Place::new(&lock, &owner, RequestId::new(1));
+/// let answer = only(store.acquire(&[Acquire::new(place, Duration::from_secs(30))]))?;
+/// assert!(matches!(answer, Acquired::Granted { .. }));
+/// # Ok::<(), fairlock_core::Error>(())
+/// ```
+///
+/// # Errors
+/// The error of the answer; `Unavailable` without an answer.
+pub fn only<A>(answers: Vec<Result<A, BackendError>>) -> Result<A, BackendError> {
+    answers.into_iter().next().unwrap_or_else(missing)
+}
+
+/// Answers one question after the other, for a store that has no step for several. After an answer that is
+/// [`Unavailable`](BackendErrorKind::Unavailable) it asks no more, since each call might wait as long: the rest get the same answer.
+pub fn one_by_one<Q, A>(
+    questions: &[Q],
+    ask: impl Fn(&Q) -> Result<A, BackendError>,
+) -> Vec<Result<A, BackendError>> {
+    let mut unanswered = None;
+    let answer = |question| {
+        let answer = unanswered.clone().map_or_else(|| ask(question), Err);
+        unanswered =
+            answer.as_ref().err().filter(|error| error.kind() == BackendErrorKind::Unavailable).cloned();
+        answer
+    };
+    questions.iter().map(answer).collect()
+}
+
+/// The answers, and then errors without end: one for each question that the backend has left out.
+pub(crate) fn or_missing<A>(answers: Vec<Answer<A>>) -> impl Iterator<Item = Answer<A>> {
+    answers.into_iter().chain(iter::repeat_with(missing))
+}
+
+fn missing<A>() -> Answer<A> {
+    Err(BackendError::new(BackendErrorKind::Unavailable, "no answer for this item"))
+}
+
+/// A wake-up. All are hints but `Granted`, which counts only for the request that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake<'a> {
+    /// The releaser made this waiter the holder.
+    Granted {
+        /// The name of the lock.
+        lock: &'a str,
+        /// The new holder.
+        owner: &'a str,
+        /// Its request.
+        request: RequestId,
+        /// Its fencing token.
+        token: FencingToken,
+    },
+    /// The lock may be free: ask again.
+    Recheck {
+        /// The name of the lock.
+        lock: &'a str,
+        /// The owner that has to ask; none for any one waiter.
+        owner: Option<&'a str>,
+    },
+    /// The hold with this token was taken away.
+    Taken {
+        /// The name of the lock.
+        lock: &'a str,
+        /// The former holder.
+        owner: &'a str,
+        /// The token of the hold.
+        token: FencingToken,
+    },
+    /// Messages may have been missed: everything has to be renewed.
+    Gap,
+}
+
+/// Where a backend delivers wake-ups.
+pub trait WakeSink: Send + Sync {
+    /// Takes a wake-up, from any thread, without blocking. Call it while you hold no mutex of your own.
+    fn wake(&self, wake: Wake<'_>);
+}
+
+/// A subscription of a client. Its drop ends it, without waiting.
+#[derive(Debug)]
+pub struct Subscription(#[expect(dead_code, reason = "kept for its drop")] Box<dyn Any + Send + Sync>);
+
+impl Subscription {
+    /// A subscription that ends when `keep` is dropped.
+    pub fn new(keep: impl Any + Send + Sync) -> Subscription {
+        Subscription(Box::new(keep))
     }
 }

@@ -1,8 +1,7 @@
 //! The calls that callers leave to other threads: cleanups, which are releases and withdrawals, to the watchdog, and the first
-//! attempts of tasks and their other calls to the threads for tasks (`first_attempts.rs`, `calls.rs`). `flow/cleanup.rs` sends the
+//! attempts of tasks and their other calls to the threads for tasks (`first_attempts.rs`, [`Calls`]). `flow/cleanup.rs` sends the
 //! cleanups.
 
-mod calls;
 mod first_attempts;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,12 +10,12 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::backoff::Retries;
+pub(crate) use first_attempts::{Batch, FirstAttempt, FirstAttempts, Next};
+
 use crate::claim::Claim;
 use crate::config::MOST_AT_ONCE;
-
-pub(crate) use calls::{Call, Calls, Lasts};
-pub(crate) use first_attempts::{Batch, FirstAttempt, FirstAttempts, Next};
+use crate::time::Retries;
+use crate::timers::{CALL_THREADS, Timers};
 
 /// The cleanups, in the order of their next attempts. A method looks only at the cleanups that it takes, but for methods that are
 /// called once in an outage, or once a round while the server does not answer.
@@ -232,6 +231,71 @@ impl Drop for CleanupBatch<'_> {
             drop(lists);
             claim.raise(); // a caller may wait until it can send the cleanup itself
         }
+    }
+}
+
+pub(crate) type Call = Box<dyn FnOnce() + Send>;
+
+/// How many of the threads make calls that last, at most: those behind them do not wait for these.
+const LASTING: usize = CALL_THREADS / 2;
+
+/// For how long a call may keep its thread while the server does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lasts {
+    /// For a few attempts.
+    Briefly,
+    /// It pauses and repeats, up to the outage limit.
+    AsAnOutage,
+}
+
+/// The calls that no thread has in hand, in their order.
+#[derive(Default)]
+pub(crate) struct Calls(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    brief: VecDeque<Call>,
+    /// For the first threads only.
+    lasting: VecDeque<Call>,
+    /// Which threads take a call before they sleep.
+    awake: [bool; CALL_THREADS],
+}
+
+impl Calls {
+    /// The first thread runs, and has a call if another thread is wanted: what is added here is taken.
+    pub(crate) fn add(&self, call: Call, lasts: Lasts, timers: &Timers, now: Instant) {
+        let mut inner = self.0.lock();
+        let (list, threads) = match lasts {
+            Lasts::Briefly => (&mut inner.brief, CALL_THREADS),
+            Lasts::AsAnOutage => (&mut inner.lasting, LASTING),
+        };
+        list.push_back(call);
+        let Some(thread) = inner.awake[..threads].iter().position(|is_awake| !is_awake) else { return };
+        inner.awake[thread] = true;
+        drop(inner);
+        let sleeper = &timers.calls[thread];
+        match timers.start(sleeper) {
+            Ok(()) => sleeper.due_by(now),
+            Err(_) => self.0.lock().awake[thread] = false,
+        }
+    }
+
+    /// The next call for this thread; none if the thread may sleep.
+    pub(crate) fn next(&self, thread: usize) -> Option<Call> {
+        let inner = &mut *self.0.lock();
+        let mut next = inner.brief.pop_front();
+        if next.is_none() && thread < LASTING {
+            next = inner.lasting.pop_front();
+        }
+        inner.awake[thread] = next.is_some();
+        next
+    }
+
+    pub(crate) fn take_all(&self) -> VecDeque<Call> {
+        let inner = &mut *self.0.lock();
+        let mut all = std::mem::take(&mut inner.brief);
+        all.append(&mut inner.lasting);
+        all
     }
 }
 

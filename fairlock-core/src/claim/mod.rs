@@ -18,7 +18,7 @@
 //! | under way | the phase meanwhile | then |
 //! | --- | --- | --- |
 //! | an ask | `Held` by a push or a heartbeat | the answer changes nothing; a release waits for it |
-//! | an ask | `Leaving` or `Over` | the answer is late; a withdrawal waits for it, and is repeated if it had none (`ledger/late.rs`) |
+//! | an ask | `Leaving` or `Over` | the answer is late; a withdrawal waits for it, and is repeated if it had none (`ledger.rs`) |
 //! | a renewal | any later phase | the answer changes nothing: a belief that has ended never revives |
 //! | a push | `Leaving` | not believed: the answer to the withdrawal decides |
 //! | a withdrawal | `Leaving`, whose caller waits no longer | a grant that the withdrawal finds is released |

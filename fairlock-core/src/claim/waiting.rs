@@ -9,8 +9,8 @@ use super::agenda::{Planned, Upkeep};
 use super::terms::valid_until;
 use super::{AfterRenewal, AnswerContext, Ask, Claim, End, Failure, Held, Leaving, Phase, Then};
 use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, Renewal, Wait};
-use crate::backoff;
 use crate::ids::{FencingToken, LockKind};
+use crate::time;
 
 /// The server is asked so long after the end of a lease, so that the lease has really ended.
 const PAST_THE_END: Duration = Duration::from_millis(1);
@@ -265,7 +265,7 @@ impl Waiting {
         self.last_error = Some(error.clone());
         self.ask_now = true; // the reason for this ask has no answer yet
         // The pause of renewals, see `Retries`. A caller that joined this wait looks between two asks whether its time is over.
-        let pause = backoff::pause(failures);
+        let pause = time::pause(failures);
         self.recheck_at = Some((sent + pause).max(now + pause.min(BETWEEN_ASKS)));
         // After an attempt without an answer the request may have a place.
         let is_first = failures == 1 && contact.heard.is_none();

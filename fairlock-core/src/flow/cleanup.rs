@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use super::Parts;
 use crate::backend::{Answer, BackendError, Hold, Place, Released, Withdrawn, or_missing};
 use crate::backlog::{Cleanup, CleanupBatch, PendingCleanup};
-use crate::backoff::AfterFailure;
 use crate::claim::{Claim, Failure, GrantedBy, earlier};
 use crate::ids::LockName;
 use crate::ledger::log_release;
 use crate::logging::log_line;
 use crate::outage::First;
+use crate::time::AfterFailure;
 
 /// How long each step of a round of the watchdog may take before the next renewals: its cleanups, its asks, its lines in the log.
 pub(crate) const STEP_LIMIT: Duration = Duration::from_millis(100);

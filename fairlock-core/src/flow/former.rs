@@ -8,10 +8,10 @@ use super::Parts;
 use super::acquire::error_of;
 use super::cleanup::CleanupRun;
 use crate::backend::{BackendError, BackendErrorKind, Wait};
-use crate::backoff;
 use crate::cancel::Cancel;
 use crate::claim::{Claim, Failure, Patience};
 use crate::error::{Error, Result};
+use crate::time;
 
 impl Parts<'_> {
     /// Waits until the server knows of the end of the former claim, and tells the server if no other thread does. False: the
@@ -56,7 +56,7 @@ impl Parts<'_> {
                 claim.signal.wait(seen, Some(until.min(try_at)));
             } else if CleanupRun::new(self).settle(claim) {
                 attempts += 1;
-                try_at = self.config.now() + backoff::pause(attempts);
+                try_at = self.config.now() + time::pause(attempts);
             } else {
                 // Another thread is telling the server, or has another call of this claim under way that has to end before. That
                 // thread raises the signal when it has an answer.

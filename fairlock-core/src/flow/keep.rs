@@ -18,13 +18,13 @@ use super::Parts;
 use super::counted::end_of;
 use super::release::{Effort, settle_renewal, wait_while};
 use crate::backend::{BackendError, BackendErrorKind, HoldKept, RequestId};
-use crate::backoff;
 use crate::claim::{Claim, Unlocked};
 use crate::config::LONGEST;
 use crate::error::{Error, LostCause, Result};
 use crate::ids::FencingToken;
 use crate::ledger::Ledger;
 use crate::logging::{log_line, ms};
+use crate::time;
 
 /// The lease that an attempt names after `at_least` is over. The attempt is made all the same: an earlier one may have been
 /// carried out.
@@ -92,7 +92,7 @@ impl Parts<'_> {
                 Err(error) => {
                     unanswered += 1;
                     claim.leaving_failed(error.clone());
-                    let wait = backoff::pause(unanswered);
+                    let wait = time::pause(unanswered);
                     // A right that the hold was granted by may come back.
                     let hopeless = !error.kind().is_transient() && error.kind() != BackendErrorKind::Denied;
                     if hopeless || claim.config.now() + wait >= give_up_at {

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use super::Parts;
 use super::counted::end_of;
 use crate::backend::{Released, only};
-use crate::backoff;
 use crate::claim::{Claim, Unlocked};
 use crate::error::{Error, LostCause, Result};
 use crate::ids::FencingToken;
 use crate::ledger::log_release;
 use crate::logging::log_line;
+use crate::time;
 
 /// For how long an unlock waits for a call of its claim that is under way.
 const CALL_WAIT: Duration = Duration::from_millis(500);
@@ -148,7 +148,7 @@ impl<'a> Parts<'a> {
                 Err(error) => {
                     unanswered += 1;
                     claim.leaving_failed(error.clone());
-                    let wait = backoff::pause(unanswered);
+                    let wait = time::pause(unanswered);
                     let hopeless = !error.kind().is_transient();
                     if hopeless || effort == Effort::Once || claim.config.now() + wait >= give_up_at {
                         self.ledger.release_soon(claim);

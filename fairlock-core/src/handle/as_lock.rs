@@ -97,4 +97,5 @@ macro_rules! as_lock {
     };
 }
 
-pub(super) use {as_lock, terms};
+pub(super) use as_lock;
+pub(super) use terms;

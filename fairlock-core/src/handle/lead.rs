@@ -3,12 +3,12 @@
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use crate::backoff;
 use crate::error::{Error, Result};
 use crate::handle::caller::Caller;
 use crate::handle::guard::{Guard, finished};
 use crate::handle::lock::Lock;
 use crate::handle::owner::{Ownership, ThisThread};
+use crate::time;
 
 /// A leader's term of office, for the closure of [`Lock::lead`]: its hold, and why the term is over.
 #[derive(Debug)]
@@ -169,6 +169,6 @@ impl Campaign {
             _ => return None,
         }
         self.failures += 1;
-        Some(backoff::pause(self.failures))
+        Some(time::pause(self.failures))
     }
 }

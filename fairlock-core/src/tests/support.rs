@@ -11,16 +11,15 @@ use crossbeam_channel::{Receiver, bounded};
 use super::logger;
 pub(super) use super::names::{S, ms};
 use super::store::{Store, queued};
-use crate::Clock;
 use crate::backend::{Backend, Wake, WakeSink};
 use crate::claim::Claim;
 use crate::config::Config;
+use crate::ending::Stop;
 use crate::shared::{Handles, Shared, Threads};
 use crate::stats::Counters;
-use crate::stop::Stop;
 use crate::wake::Sink;
 use crate::watchdog::THREADS;
-use crate::{Client, ClientId, Driver, FencingToken, ManualClock, OwnedLock, OwnedRequest};
+use crate::{Client, ClientId, Clock, Driver, FencingToken, ManualClock, OwnedLock, OwnedRequest};
 
 pub(super) const OUTAGE: Duration = Duration::from_secs(10);
 

@@ -1,8 +1,9 @@
-//! What becomes of each answer of the user's function, and of each refusal.
+//! What becomes of each answer of the user's function, and of each refusal; and of first connections that fail.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
+use crate::backend::BackendErrorKind;
 use crate::tests::logger::{install, lines_of_this_thread};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -204,4 +205,37 @@ fn no_secret_is_shown() {
     });
     let shown = format!("{login:?} {login:#?} {logins:?} {logins:#?}");
     assert!(!shown.contains("canary") && shown.contains("ann"), "{shown}");
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+/// The number of attempts, and their time in all, if each attempt fails like this.
+fn fails(within: Duration, kind: BackendErrorKind) -> (u32, Duration) {
+    let (mut attempts, began) = (0, Instant::now());
+    let failed = connect_within::<()>(within, || {
+        attempts += 1;
+        Err(BackendError::new(kind, attempts.to_string()))
+    });
+    assert_eq!(failed.expect_err("always").message(), attempts.to_string(), "the last one is told");
+    (attempts, began.elapsed())
+}
+
+#[test]
+fn it_is_tried_until_the_time_is_over_and_once_more() {
+    for kind in [BackendErrorKind::Unavailable, BackendErrorKind::Refused] {
+        let (attempts, took) = fails(900 * MS, kind);
+        assert!(attempts > 2 && took >= 900 * MS && took < 9000 * MS, "{attempts} in {took:?}");
+        assert_eq!(fails(Duration::ZERO, kind).0, 1);
+    }
+}
+
+#[test]
+fn what_would_be_the_same_the_next_time_ends_it_at_once() {
+    use BackendErrorKind::{Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Unsupported};
+    for kind in [Corrupt, Denied, InvalidConfig, InvalidName, Mismatch, Unsupported] {
+        assert_eq!(fails(Duration::MAX, kind).0, 1, "{kind:?}");
+    }
+    let mut answers = [Err(BackendError::new(BackendErrorKind::Unavailable, "away")), Ok(7)].into_iter();
+    let connected = connect_within(Duration::MAX, || answers.next().expect("no third attempt"));
+    assert_eq!(connected.expect("connected"), 7);
 }

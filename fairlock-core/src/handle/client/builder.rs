@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use crate::backend::{Backend, WakeSink};
 use crate::config::{Config, LONGEST, SHORTEST, at_least, check_range};
+use crate::ending::Stop;
 use crate::error::{Error, Result};
 use crate::handle::client::Client;
 use crate::ids::ClientId;
+use crate::logging::in_words;
 use crate::shared::{Handles, Shared};
 use crate::stats::Counters;
-use crate::stop::Stop;
 use crate::time::Clock;
 use crate::wake::Sink;
 use crate::watchdog::THREADS;
-use crate::words::in_words;
 
 /// Redisson's `lockWatchdogTimeout`.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
