@@ -1,4 +1,5 @@
-//! The phase `Waiting`: what answers, pushes and heartbeats change. `giving_up.rs` has the ends of a wait without the lock.
+//! The phase `Waiting`: what answers, pushes and heartbeats change, and how a wait ends without the lock: the callers give up, the
+//! task's time is over, the server does not answer, or the client stops.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -6,8 +7,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 use super::agenda::{Planned, Upkeep};
-use super::terms::valid_until;
-use super::{AfterRenewal, AnswerContext, Ask, Claim, End, Failure, Held, Leaving, Phase, Then};
+use super::held::valid_until;
+use super::{
+    AfterRenewal, AnswerContext, Ask, Claim, ClaimState, Contact, End, Failure, Held, Leaving, Phase, Then,
+};
 use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, Renewal, Wait};
 use crate::ids::{FencingToken, LockKind};
 use crate::time;
@@ -94,6 +97,26 @@ pub(crate) enum AfterAnswer {
     Unsent,
     /// The claim has failed, and is `Leaving`: the server may know of the request.
     Withdraw,
+}
+
+/// How a caller stopped waiting.
+#[derive(Debug)]
+pub(crate) struct GiveUp {
+    pub(crate) cancelled: bool,
+    pub(crate) after: AfterGivingUp,
+    /// The last attempt was not answered.
+    pub(crate) error: Option<BackendError>,
+}
+
+/// What a caller that gives up leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterGivingUp {
+    /// Other callers of the same owner still wait.
+    OthersWait,
+    /// No other caller waits, and the server has to be told: the claim is `Leaving`.
+    Withdraw,
+    /// No other caller waits, and the server was never asked: the claim is `Over`.
+    Nothing,
 }
 
 impl Claim {
@@ -207,6 +230,54 @@ impl Claim {
     /// The claim waits no longer: takes the time when it would have rechecked.
     pub(crate) fn take_recheck(&self) -> Option<Instant> {
         self.lock_state().recheck.take()
+    }
+
+    /// A request is dropped: one caller fewer wants the claim. None if the claim does not wait.
+    pub(crate) fn give_up_request(&self) -> Option<GiveUp> {
+        let state = &mut *self.lock_state();
+        matches!(state.phase, Phase::Waiting(_)).then(|| self.give_up(state, true, false))
+    }
+
+    /// One caller of a waiting claim stops waiting; the last caller leaves the queue. `wanted`: the caller still takes a lock
+    /// that was granted in this very moment.
+    pub(super) fn give_up(&self, state: &mut ClaimState, cancelled: bool, wanted: bool) -> GiveUp {
+        let mut given_up = GiveUp { cancelled, after: AfterGivingUp::OthersWait, error: None };
+        if let Phase::Waiting(waiting) = &mut state.phase {
+            waiting.callers -= 1;
+            given_up.error.clone_from(&waiting.last_error);
+            if waiting.callers == 0 {
+                // From here on no push and no answer is believed: the answer to the withdrawal decides.
+                let last_error = waiting.last_error.take();
+                given_up.after = self.leave(state, Leaving { wanted, last_error, ..Leaving::default() });
+            }
+        }
+        given_up
+    }
+
+    /// The server was silent for too long, or could not be asked.
+    pub(super) fn give_up_asking(&self, state: &mut ClaimState) {
+        let Phase::Waiting(waiting) = &mut state.phase else { return };
+        let error = waiting.last_error.clone().unwrap_or_else(|| {
+            let what = "the request had to wait too long to be sent";
+            BackendError::new(BackendErrorKind::Unavailable, what)
+        });
+        let leaving = waiting.failed(&state.contact, Failure::Backend(error), false);
+        self.leave(state, leaving);
+    }
+
+    /// The client is drained or shut down. None if the claim does not wait.
+    pub(crate) fn fail_for_shutdown(&self) -> Option<AfterGivingUp> {
+        debug_assert!(self.config.stop.is_closed(), "a grant after this would be believed");
+        let state = &mut *self.lock_state();
+        let Phase::Waiting(waiting) = &mut state.phase else { return None };
+        let leaving = waiting.failed(&state.contact, Failure::Shutdown, false);
+        Some(self.leave(state, leaving))
+    }
+
+    fn leave(&self, state: &mut ClaimState, leaving: Leaving) -> AfterGivingUp {
+        let next = state.contact.leave(leaving);
+        self.enter(state, next);
+        if state.contact.may_be_known() { AfterGivingUp::Withdraw } else { AfterGivingUp::Nothing }
     }
 }
 
@@ -408,6 +479,22 @@ impl Waiting {
 
     fn recheck_in(&mut self, now: Instant, recheck_in: Duration) {
         self.recheck_at = now.checked_add(recheck_in);
+    }
+
+    /// Gives every caller this failure. `refused`: the only attempt was refused for the lock's name, or for a foreign key of this
+    /// name: the server has nothing of this request.
+    pub(super) fn failed(&mut self, contact: &Contact, failure: Failure, refused: bool) -> Leaving {
+        let end = End { failure: Some(failure), refused, lost: None };
+        let (failures, last_error) = (contact.ask.failures(), self.last_error.take());
+        Leaving { failures, last_error, end, ..Leaving::default() }
+    }
+
+    /// The reason to ask is used up *before* the request is sent: a wake-up that comes while the request is under way may be
+    /// about a release that the server saw after it, and must lead to another ask.
+    pub(super) fn begin_to_ask(&mut self, contact: &mut Contact) {
+        let woken = std::mem::take(&mut self.ask_now);
+        contact.ask = Ask::UnderWay { woken, failures: contact.ask.failures() };
+        self.recheck_at = None;
     }
 }
 

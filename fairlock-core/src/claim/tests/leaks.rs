@@ -71,7 +71,7 @@ fn a_grant_is_told_with_the_times_that_follow_from_it() {
 /// A grant that a withdrawal finds is taken only by a caller that waits for it in time.
 #[test]
 fn a_grant_found_late_is_for_a_caller_that_waits_for_it() {
-    let certain = LEASE - terms::margin(LEASE);
+    let certain = LEASE - held::margin(LEASE);
     for (wanted, after, is_taken) in
         [(true, certain - Duration::from_nanos(1), true), (true, certain, false), (false, NOW, false)]
     {
