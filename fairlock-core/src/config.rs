@@ -53,7 +53,7 @@ impl Config {
     /// The longest pause between two attempts: short beside a lease and a place's time to live, so that the next attempt still
     /// comes in time.
     pub(crate) fn longest_pause(&self) -> Duration {
-        time::LONGEST.min(self.lease / 9).min(self.place_ttl / 9)
+        time::LONGEST_PAUSE.min(self.lease / 9).min(self.place_ttl / 9)
     }
 
     /// # Errors

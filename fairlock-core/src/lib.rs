@@ -15,7 +15,6 @@
 
 pub mod backend;
 mod backlog;
-mod cancel;
 mod claim;
 mod config;
 mod ending;
@@ -27,7 +26,6 @@ mod ledger;
 mod logging;
 mod losses;
 mod outage;
-mod registry;
 mod shared;
 mod shutdown;
 mod snapshot;
@@ -40,7 +38,6 @@ mod timers;
 mod wake;
 mod watchdog;
 
-pub use cancel::Cancel;
 pub use crossbeam_channel;
 pub use error::{Busy, Error, Lost, LostCause, Result, SlowWait};
 pub use handle::{
@@ -53,4 +50,4 @@ pub use snapshot::{HeldLock, WaitingRequest};
 pub use stats::{NotGranted, NotGrantedByKind, Stats, Times};
 #[doc(hidden)]
 pub use time::Driver;
-pub use time::{Attendance, Clock, ManualClock};
+pub use time::{Attendance, Cancel, Clock, ManualClock};

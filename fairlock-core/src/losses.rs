@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
-use crate::cancel::Cancel;
 use crate::error::Lost;
 use crate::logging::{LineLimit, log_line};
-use crate::time::TaskSlot;
+use crate::time::{Cancel, TaskSlot};
 
 type Callback = Arc<dyn Fn(&Lost) + Send + Sync>;
 

@@ -19,8 +19,8 @@ use crate::backlog::{Backlog, Cleanup};
 use crate::claim::{Pauses, Standing};
 use crate::config::Config;
 use crate::ids::LockName;
+use crate::ledger::Registry;
 use crate::logging::{LineLimit, MINUTE, log_line, ms};
-use crate::registry::Registry;
 use crate::time::{Retries, Signal};
 
 pub(crate) struct Outage {

@@ -9,12 +9,11 @@ use std::path::Path;
 const HOUSE: [(&str, &str); 8] = [
     (
         "fairlock-core",
-        "handle handle/client handle/rw_lock handle/semaphore handle/tasks handle/as_lock handle/insight handle/lead handle/lock
-         handle/request handle/caller handle/all_guard handle/guard handle/owner
+        "handle handle/client handle/kinds handle/tasks handle/lock handle/request handle/guard
          wake watchdog tasks shutdown shared
-         flow/former flow/acquire flow/keep flow/leave flow/release flow/counted flow/ask flow/renew flow
-         ledger outage backlog timers registry stats claim
-         config ending losses snapshot error backend cancel time ids logging",
+         flow/acquire flow/release flow/cleanup flow
+         outage ledger backlog timers stats claim
+         config ending losses snapshot error backend time ids logging",
     ),
     (
         "fairlock-redis",

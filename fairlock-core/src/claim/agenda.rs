@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use super::{Ask, Claim, ClaimState, End, Failure, GiveUp, Leaving, Phase};
 use crate::backend::{BackendError, Wait};
-use crate::cancel::Cancel;
 use crate::error::LostCause;
 use crate::ids::FencingToken;
+use crate::time::Cancel;
 
 /// How long a caller waits.
 #[derive(Clone, Debug)]

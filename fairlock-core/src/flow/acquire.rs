@@ -1,18 +1,22 @@
 //! How a caller gets a lock: it joins or makes the claim, asks, sleeps until there is a reason to ask again, and takes
 //! the hold or leaves without a trace.
+//!
+//! Before, it waits for the end of its owner's former claim: where owners name places, a late withdrawal of the former claim would take
+//! the place of the next one. The watchdog and the threads for tasks ask with the same [`Parts::ask`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Parts;
-use super::counted::{count, end_of, without};
-use super::leave::{WaitOutcome, give_up};
-use crate::backend::{BackendError, LockId, Wait};
-use crate::claim::{CallerStep, Claim, Failure, Joined, Patience, Terms};
+use super::cleanup::CleanupRun;
+use super::release::WaitOutcome;
+use super::{Parts, count, end_of, without};
+use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, LockId, Wait, only, or_missing};
+use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
 use crate::error::{Busy, Error, Result};
 use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
+use crate::logging::log_line;
 use crate::stats::Outcome;
-use crate::time::MOMENT;
+use crate::time::{self, Cancel, MOMENT};
 
 /// What a caller wants.
 #[derive(Clone, Copy)]
@@ -24,16 +28,16 @@ pub(crate) struct Wish<'a> {
     pub(crate) patience: &'a Patience,
 }
 
-/// The claim that the caller joined or made, and since when the caller waits for it.
-enum Entered {
-    Held(Taken),
-    Waiting(Arc<Claim>, Instant),
-}
-
 /// The caller's hold: one of those that the claim counts.
 pub(crate) struct Taken {
     pub(crate) claim: Arc<Claim>,
     pub(crate) token: FencingToken,
+}
+
+/// The claim that the caller joined or made, and since when the caller waits for it.
+enum Entered {
+    Held(Taken),
+    Waiting(Arc<Claim>, Instant),
 }
 
 impl Parts<'_> {
@@ -92,9 +96,7 @@ impl Parts<'_> {
         self.timers.due_by(claim.stop_attending());
         let begun = match step {
             CallerStep::Failed(failure) => Err(error_of(&claim.lock.name, failure)),
-            CallerStep::GiveUp(step) => {
-                give_up(self.ledger, self.backlog, &claim, patience, step).map(|_| ())
-            }
+            CallerStep::GiveUp(step) => self.give_up_request(&claim, patience, step).map(|_| ()),
             _ => Ok(()),
         };
         if begun.is_err() {
@@ -153,7 +155,7 @@ impl Parts<'_> {
                 CallerStep::NotGranted if patience.wait == Wait::No => break Ok(WaitOutcome::NotGranted),
                 CallerStep::NotGranted => break Ok(WaitOutcome::Again),
                 CallerStep::Failed(failure) => break Err(error_of(&claim.lock.name, failure)),
-                CallerStep::GiveUp(step) => break give_up(self.ledger, self.backlog, claim, patience, step),
+                CallerStep::GiveUp(step) => break self.give_up_request(claim, patience, step),
             }
         };
         // If another caller still wants the lock, and a wake-up came while this caller left, the watchdog takes over.
@@ -230,6 +232,52 @@ impl Parts<'_> {
         };
         self.ledger.registry.get_or_make(&wish.lock.name, wish.owner, join, make)
     }
+
+    /// Waits until the server knows of the end of the former claim, and tells the server if no other thread does. False: the
+    /// caller's time is over. `began`: when the call began.
+    ///
+    /// # Errors
+    /// As for an ask: after one attempt for a caller that does not wait, at the end of a timed wait whose last attempt was
+    /// not answered, else after the outage limit.
+    fn settle_former(self, claim: &Arc<Claim>, patience: &Patience, began: Instant) -> Result<bool> {
+        let _listening = patience.cancel.as_ref().map(|cancel| cancel.listen(claim));
+        // An attempt of the former claim may still arrive: the server is told of its end after that, and not before.
+        let by_owner = self.backend.keeps_place_by_owner(&claim.lock);
+        let late_at = by_owner.then(|| self.backlog.late_at(claim)).flatten();
+        if late_at.is_some() && patience.wait == Wait::No {
+            return Err(unsettled(claim, None));
+        }
+        let give_up_at = late_at.map_or(began, |at| began.max(at)) + self.config.outage_limit;
+        let until = patience.deadline.map_or(give_up_at, |deadline| deadline.min(give_up_at));
+        let Some((failed_before, _)) = claim.leaving() else { return Ok(true) };
+        let (mut attempts, mut try_at) = (0, self.config.now());
+        loop {
+            let seen = claim.signal.generation();
+            let Some((failed, error)) = claim.leaving() else { return Ok(true) };
+            if self.config.stop.is_closed() {
+                return Err(error_of(&claim.lock.name, Failure::Shutdown));
+            }
+            if patience.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+                return Err(Error::Cancelled { lock: claim.lock.name.clone() });
+            }
+            let now = self.config.now();
+            if now >= until || patience.wait == Wait::No && failed > failed_before {
+                // Another thread is telling the server; until then nobody knows whether the lock is busy.
+                let is_busy = error.is_none() && late_at.is_none() && patience.deadline == Some(until);
+                return if is_busy { Ok(false) } else { Err(unsettled(claim, error)) };
+            }
+            if now < try_at {
+                claim.signal.wait(seen, Some(until.min(try_at)));
+            } else if CleanupRun::new(self).settle(claim) {
+                attempts += 1;
+                try_at = self.config.now() + time::pause(attempts);
+            } else {
+                // Another thread is telling the server, or has another call of this claim under way that has to end before. That
+                // thread raises the signal when it has an answer.
+                claim.signal.wait(seen, Some(until));
+            }
+        }
+    }
 }
 
 fn misuse(claim: &Claim, reason: &'static str) -> Error {
@@ -252,5 +300,132 @@ pub(crate) fn error_of(lock: &LockName, failure: Failure) -> Error {
     match failure {
         Failure::Backend(error) => Error::about(lock, error),
         Failure::Shutdown => Error::Shutdown { lock: Some(lock.clone()) },
+    }
+}
+
+fn unsettled(claim: &Claim, error: Option<BackendError>) -> Error {
+    let error = error.unwrap_or_else(|| {
+        let message = "an earlier release or withdrawal of this owner is not acknowledged yet";
+        BackendError::new(BackendErrorKind::Unavailable, message)
+    });
+    Error::about(&claim.lock.name, error)
+}
+
+impl Parts<'_> {
+    /// Asks the server, and does what follows from the answer. `sent`: the time before the ask. Returns the time after it.
+    pub(crate) fn ask(self, claim: &Arc<Claim>, sent: Instant) -> Instant {
+        let under_way = UnderWay { parts: self, claim, sent };
+        let answer = only(self.backend.acquire(&[claim.acquire()]));
+        under_way.answered(answer)
+    }
+
+    /// The same for many claims, in one call. Returns whether the server is silent: it has answered for none of them. An error that
+    /// does not pass is an answer.
+    pub(crate) fn ask_all(self, claims: &[Arc<Claim>]) -> bool {
+        let Some(sent) = claims.first().map(|claim| claim.config.now()) else { return false };
+        let under_way: Vec<_> = claims.iter().map(|claim| UnderWay { parts: self, claim, sent }).collect();
+        let asks: Vec<_> = claims.iter().map(|claim| claim.acquire()).collect();
+        let answers = self.backend.acquire(&asks);
+        let mut is_silent = true;
+        for (ask, answer) in under_way.into_iter().zip(or_missing(answers)) {
+            is_silent &= answer.as_ref().is_err_and(|error| error.kind().is_transient());
+            ask.answered(answer);
+        }
+        is_silent
+    }
+
+    fn take_answer(self, claim: &Arc<Claim>, answer: Answer<Acquired>, sent: Instant) -> Instant {
+        let now = claim.config.now();
+        let outcome = answer.as_ref().map(Acquired::number).map_err(BackendError::clone);
+        let is_first = !claim.was_heard();
+        let ahead = match answer {
+            Ok(Acquired::Queued { rank, .. }) if is_first => Some(rank),
+            _ => None,
+        };
+        let after = claim.answered(answer, sent, now);
+        // A claim that has just become a hold knows its attempt's number.
+        if !matches!(after, AfterAnswer::Granted(_)) {
+            self.ledger.attempt_ended(claim, outcome, now);
+        }
+        let ahead = ahead.or((after == AfterAnswer::Granted(GrantedBy::FirstAsk)).then_some(0));
+        let ahead = ahead.filter(|_| claim.lock.kind != LockKind::Plain);
+        claim.stands_at(ahead); // before its caller hears of a grant
+        self.follow(claim, after);
+        // Once for each wait: later answers of a slow wait wake no thread.
+        if is_first && after == AfterAnswer::Nothing {
+            self.timers.slow_by(claim.slow_at());
+        }
+        if let Some(ahead) = ahead {
+            self.ledger.counters.asked(&claim.lock, ahead);
+        }
+        now
+    }
+
+    /// Does what follows from an answer.
+    fn follow(self, claim: &Arc<Claim>, after: AfterAnswer) {
+        match after {
+            AfterAnswer::Nothing => self.timers.due_by(claim.due_at()),
+            AfterAnswer::PlaceLost => {
+                self.place_lost(claim);
+                self.timers.due_by(claim.due_at());
+            }
+            AfterAnswer::Granted(by) => {
+                if by == GrantedBy::WakeUp {
+                    self.ledger.counters.granted_by_answer(claim.request);
+                }
+                return self.ledger.granted(claim, by);
+            }
+            AfterAnswer::Over => self.ledger.forget(claim),
+            AfterAnswer::Unsent => self.ledger.retire(claim), // its cleanup finds nothing to do
+            AfterAnswer::Withdraw => self.ledger.withdraw_soon(claim),
+            // A request that was dropped is withdrawn later by the thread that runs this. A shutdown withdraws once no thread
+            // asks.
+            AfterAnswer::Late => {}
+        }
+        claim.raise();
+    }
+
+    /// The server has forgotten the place, and did not put it back.
+    fn place_lost(self, claim: &Claim) {
+        self.ledger.counters.place_lost(&claim.lock);
+        let (lock, owner) = (&claim.lock.name, &claim.owner);
+        // Many requests may lose their places at once, and the watchdog has logged that.
+        log_line!(debug, "fairlock::acquire",
+            event = "place lost", lock = lock.as_str(), owner = owner.as_str();
+            "lock {lock}: the place of {owner} was lost, it goes to the tail"
+        );
+    }
+}
+
+/// An ask that is under way. Only one thread asks for a claim at a time, so a backend that panics must not leave the claim
+/// without an answer for ever.
+struct UnderWay<'a> {
+    parts: Parts<'a>,
+    claim: &'a Arc<Claim>,
+    sent: Instant,
+}
+
+impl UnderWay<'_> {
+    fn answered(self, answer: Answer<Acquired>) -> Instant {
+        let UnderWay { parts, claim, sent } = self;
+        std::mem::forget(self);
+        match &answer {
+            Ok(_) => parts.outage.heard(),
+            Err(error) => {
+                let (lock, owner) = (&claim.lock.name, &claim.owner);
+                log_line!(debug, "fairlock::acquire",
+                    event = "no answer", lock = lock.as_str(), owner = owner.as_str(), error:% = error;
+                    "asking for lock {lock} failed: {error}"
+                );
+            }
+        }
+        parts.take_answer(claim, answer, sent)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let error = BackendError::new(BackendErrorKind::Unavailable, "the backend panicked");
+        self.parts.take_answer(self.claim, Err(error), self.sent);
     }
 }

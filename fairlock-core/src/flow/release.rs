@@ -1,21 +1,35 @@
-//! How a hold is unlocked and released: once by its holder, and, where the server does not answer, again and again in the
-//! background until it has answered or the lease is over.
+//! How a caller gives up a hold or a wait.
+//!
+//! A hold is unlocked and released: once by its holder, and, where the server does not answer, again and again in the background until it
+//! has answered or the lease is over. A caller that stops waiting leaves no trace at the server, and the program gets the right answer.
+//!
+//! A hold can also be given up while its lock stays taken for a time, without a holder:
+//!
+//! | the hold | its claim | what the server has | moved by |
+//! | --- | --- | --- | --- |
+//! | held once, and certain | `Held` | the hold of the request | `keep`: the claim leaves, and no renewal begins |
+//! | being kept | `Leaving` | that hold, or the same under the keeper's number | an attempt; each repeats the last one's number |
+//! | kept | `Over` | the hold under the keeper's number, with an end | its end, or an operator |
+//! | lost, or held more than once | as it is | | an ordinary unlock |
+//!
+//! Earlier messages name the former request, and do not touch the kept hold: a renewal under way, a late ask, a withdrawal. A
+//! late attempt to keep finds the hold kept, or gone; only if no attempt was answered can it still take effect, within the
+//! store's `attempt_ttl`. A shutdown leaves the kept hold alone, since the claim is over.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Parts;
-use super::counted::end_of;
-use crate::backend::{Released, only};
-use crate::claim::{Claim, Unlocked};
+use super::{Parts, end_of};
+use crate::backend::{BackendError, BackendErrorKind, HoldKept, Released, RequestId, Wait, only};
+use crate::backlog::Backlog;
+use crate::claim::{AfterGivingUp, Claim, GiveUp, Patience, Unlocked};
+use crate::config::LONGEST;
 use crate::error::{Error, LostCause, Result};
 use crate::ids::FencingToken;
-use crate::ledger::log_release;
-use crate::logging::log_line;
-use crate::time;
-
-/// For how long an unlock waits for a call of its claim that is under way.
-const CALL_WAIT: Duration = Duration::from_millis(500);
+use crate::ledger::{Ledger, log_release};
+use crate::logging::{log_line, ms};
+use crate::stats::Outcome;
+use crate::time::{self, Woken};
 
 /// How long the holder itself tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,13 +186,16 @@ impl<'a> Parts<'a> {
 /// Normally no renewal of a hold is sent after its explicit unlock has returned: the unlock waits for a renewal that is under
 /// way. It does not wait for long: the watchdog renews all due holds by one call, which other holds may delay. A late renewal is
 /// harmless: it names owner, request and token, and finds nothing to prolong.
-pub(super) fn settle_renewal(claim: &Claim, effort: Effort) {
+fn settle_renewal(claim: &Claim, effort: Effort) {
     if effort == Effort::Persistent {
         wait_while(claim, Claim::is_renewing);
     }
 }
 
-pub(super) fn wait_while(claim: &Claim, is_under_way: impl Fn(&Claim) -> bool) {
+/// For how long an unlock waits for a call of its claim that is under way.
+const CALL_WAIT: Duration = Duration::from_millis(500);
+
+fn wait_while(claim: &Claim, is_under_way: impl Fn(&Claim) -> bool) {
     let mut until = None;
     loop {
         let seen = claim.signal.generation();
@@ -191,5 +208,223 @@ pub(super) fn wait_while(claim: &Claim, is_under_way: impl Fn(&Claim) -> bool) {
             return;
         }
         claim.signal.wait(seen, Some(until));
+    }
+}
+
+impl Parts<'_> {
+    /// Gives up the claim's only hold, and has the server keep the lock taken until `at_least` after the grant.
+    pub(crate) fn keep(self, claim: &Arc<Claim>, at_least: Duration) -> Result<()> {
+        let _here = claim.config.clock.attend();
+        let now = claim.config.now();
+        // Counts from when this client learned of the grant, which is no earlier than the grant.
+        let held_for = claim.held_for(now).unwrap_or_default();
+        let left = at_least.min(LONGEST).saturating_sub(held_for);
+        if left.is_zero() {
+            return self.unlock(claim, Effort::Persistent);
+        }
+        match claim.unlock_only(now) {
+            Some(Unlocked::Last { token, held_for, is_asking }) => {
+                if is_asking {
+                    wait_while(claim, Claim::is_asking); // as an unlock does
+                }
+                let kept = self.keep_until(claim, token, held_for, now + left);
+                self.ledger.counters.held(&claim.lock, held_for);
+                claim.end_hold(end_of(&kept, "kept"));
+                kept
+            }
+            _ => {
+                self.unlock(claim, Effort::Persistent)?;
+                let reason = "it is held more than once: only the last guard of an owner can keep it, and this one was unlocked";
+                Err(Error::Misuse { lock: claim.lock.name.clone(), reason: reason.to_owned() })
+            }
+        }
+    }
+
+    fn keep_until(
+        self,
+        claim: &Arc<Claim>,
+        token: FencingToken,
+        held_for: Duration,
+        until: Instant,
+    ) -> Result<()> {
+        let end = End(self.ledger, claim);
+        let keeper = RequestId::fresh();
+        let give_up_at = claim.config.now() + claim.config.outage_limit;
+        let mut unanswered = 0;
+        let result = loop {
+            let left = until.saturating_duration_since(claim.config.now()).max(AT_ONCE);
+            match self.backend.keep(&claim.hold(token), keeper, left) {
+                // An earlier attempt was carried out, and its time is over.
+                Ok(HoldKept::NotHeld) if unanswered > 0 && until <= claim.config.now() => break Ok(()),
+                Ok(HoldKept::NotHeld) => {
+                    self.ledger.lose(claim, LostCause::Taken);
+                    break Err(Error::Lost(claim.lost(token, LostCause::Taken)));
+                }
+                Ok(HoldKept::Kept) => break Ok(()),
+                Err(error) => {
+                    unanswered += 1;
+                    claim.leaving_failed(error.clone());
+                    let wait = time::pause(unanswered);
+                    // A right that the hold was granted by may come back.
+                    let hopeless = !error.kind().is_transient() && error.kind() != BackendErrorKind::Denied;
+                    if hopeless || claim.config.now() + wait >= give_up_at {
+                        break Err(Error::about(&claim.lock.name, unknown(error)));
+                    }
+                    claim.config.clock.sleep(wait);
+                }
+            }
+        };
+        if matches!(result, Ok(()) | Err(Error::Lost(_))) {
+            self.outage.heard();
+        }
+        if result.is_ok() {
+            let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*claim.config.label);
+            let left = until.saturating_duration_since(claim.config.now());
+            log_line!(debug, "fairlock::release",
+                event = "kept", lock = lock.as_str(), owner = owner.as_str(), label = label,
+                token = token.get(), held_ms = ms(held_for), left_ms = ms(left);
+                "lock {lock} released by {label} after {held_for:.1?}, but kept for {left:.1?} more, token {token} ({owner})"
+            );
+        }
+        drop(end);
+        settle_renewal(claim, Effort::Persistent);
+        result
+    }
+}
+
+/// The lease that an attempt names after `at_least` is over. The attempt is made all the same: an earlier one may have been
+/// carried out.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
+/// The end of the claim here, even if the backend panics: whether the lock is kept is not known then, and a release could free it.
+struct End<'a>(&'a Ledger, &'a Arc<Claim>);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.retire(self.1);
+    }
+}
+
+/// Says what may have become of the hold. It is not released: the lock would be free too early.
+fn unknown(error: BackendError) -> BackendError {
+    let may_be = match error.kind() {
+        BackendErrorKind::Unavailable => {
+            "; the lock may be kept for the time that was asked, or be free when its lease ends"
+        }
+        _ => "; the lock is free when its lease ends",
+    };
+    error.and(may_be)
+}
+
+/// How a caller's wait ended.
+pub(crate) enum WaitOutcome {
+    /// The caller has a hold, with this token.
+    Granted(FencingToken),
+    NotGranted,
+    /// The claim is over, but the caller's time is not: it needs a new claim.
+    Again,
+}
+
+impl Parts<'_> {
+    /// Follows a caller's decision to stop waiting.
+    pub(crate) fn give_up_request(
+        self,
+        claim: &Arc<Claim>,
+        patience: &Patience,
+        give_up: GiveUp,
+    ) -> Result<WaitOutcome> {
+        follow_giving_up(self.ledger, claim, give_up.after);
+        if give_up.cancelled {
+            return Err(Error::Cancelled { lock: claim.lock.name.clone() });
+        }
+        // "Not granted" means that another client has the lock, and nothing else. Where the last attempt was refused or not
+        // answered, that is not known. An answer to the withdrawal only says that the caller does not have it.
+        let error = match give_up.after {
+            AfterGivingUp::Withdraw if patience.wait != Wait::No => match last_word(self.backlog, claim) {
+                LastWord::Granted(token) => return Ok(WaitOutcome::Granted(token)),
+                LastWord::Left => give_up.error,
+                LastWord::Missing(error) => error.or_else(|| claim.silence(claim.config.now())),
+            },
+            _ => give_up.error.or_else(|| claim.silence(claim.config.now())),
+        };
+        match error {
+            Some(error) => Err(Error::about(&claim.lock.name, error)),
+            None => Ok(WaitOutcome::NotGranted),
+        }
+    }
+
+    /// Makes a call to the backend for a caller that the claim counts.
+    pub(super) fn for_caller<T>(self, claim: &Arc<Claim>, call: impl FnOnce() -> T) -> T {
+        let share = Share { parts: self, claim };
+        let answer = call();
+        std::mem::forget(share);
+        answer
+    }
+
+    /// Gives up a caller's share of a claim: the place, or the hold that it has become.
+    pub(crate) fn drop_share(self, claim: &Arc<Claim>) {
+        let _here = claim.config.clock.attend();
+        match claim.give_up_request() {
+            Some(give_up) => follow_giving_up(self.ledger, claim, give_up.after),
+            None => self.unlock_unused(claim),
+        }
+        claim.end_wait(Outcome::Cancelled.name());
+    }
+}
+
+fn follow_giving_up(ledger: &Ledger, claim: &Arc<Claim>, after: AfterGivingUp) {
+    match after {
+        AfterGivingUp::OthersWait => {}
+        AfterGivingUp::Nothing => ledger.retire(claim),
+        AfterGivingUp::Withdraw => ledger.withdraw_soon(claim),
+    }
+}
+
+/// What the server said to a withdrawal.
+enum LastWord {
+    Granted(FencingToken),
+    Left,
+    /// No answer in time, or the error.
+    Missing(Option<BackendError>),
+}
+
+/// For how long a caller whose time is over waits for the answer to its withdrawal, at most.
+const LAST_WORD_WAIT: Duration = Duration::from_millis(50);
+
+/// The watchdog withdraws the request. The caller waits a moment for the answer, which may be a grant of this very moment; a
+/// later grant is released. The caller stops waiting when an attempt has failed and the next attempt comes after a pause. So the
+/// call of a client that was cut off ends even on a manual clock that stands still at the end of the wait.
+///
+/// Attempts of several callers may fail in turn, and only the second failure leads to a pause. The failing thread sets the pause
+/// before it raises this claim's signal. When the pauses begin, it raises the signals of the earlier claims.
+fn last_word(backlog: &Backlog, claim: &Claim) -> LastWord {
+    let until = claim.config.now() + LAST_WORD_WAIT;
+    loop {
+        let seen = claim.signal.generation();
+        let Some((failed, error)) = claim.leaving() else {
+            return claim.valid_token(claim.config.now()).map_or(LastWord::Left, LastWord::Granted);
+        };
+        let is_hopeless = failed > 0 && backlog.retries.is_pausing(claim.config.now());
+        if (is_hopeless || claim.signal.wait(seen, Some(until)) == Woken::TimeOut) && claim.decline_grant() {
+            return LastWord::Missing(error);
+        }
+    }
+}
+
+/// The share of a caller in a claim, during a call to the backend. The drop, after a panic of the backend, gives the share up; the
+/// watchdog tells the server.
+struct Share<'a> {
+    parts: Parts<'a>,
+    claim: &'a Arc<Claim>,
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        let Share { parts, claim } = self;
+        match claim.give_up_request() {
+            Some(give_up) => follow_giving_up(parts.ledger, claim, give_up.after),
+            None => drop(parts.give_up(claim)),
+        }
+        parts.timers.due_by(claim.stop_attending());
     }
 }

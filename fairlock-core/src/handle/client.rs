@@ -1,28 +1,29 @@
-//! A program's access to the store that keeps its locks.
+//! A program's access to the store that keeps its locks: for threads, and for tasks, where no call blocks a thread.
+//!
+//! Several locks are taken in the order of their names, and all are given back if one can't be had.
 
 mod builder;
-mod lock_all;
-mod tasks;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use builder::ClientBuilder;
-pub use tasks::AsyncClient;
 
-use crate::backend::{BackendError, BackendErrorKind, IntoBackend};
+use super::guard::{AllGuard, Owner, Ownership, TryLock};
+use super::kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
+use super::lock::Lock;
+use super::request::wait_of;
+use super::tasks::{AsyncAllGuard, AsyncLock, Ends, obtain_all, on_its_own_thread};
+use crate::backend::{BackendError, BackendErrorKind, IntoBackend, Wait};
 use crate::claim::Claim;
 use crate::config::LONGEST;
 use crate::error::{Error, Lost, Result};
-use crate::handle::lock::Lock;
-use crate::handle::owner::{Owner, Ownership};
-use crate::handle::rw_lock::RwLock;
-use crate::handle::semaphore::Semaphore;
 use crate::ids::{ClientId, LockKind, LockName};
 use crate::shared::Handles;
 use crate::shutdown::{drain, shut_down};
 use crate::snapshot::{HeldLock, WaitingRequest};
 use crate::stats::Stats;
+use crate::time::Clock;
 
 const MOST_PERMITS: u32 = 1_000_000;
 
@@ -48,6 +49,11 @@ impl Client {
     /// Sets up a client with settings other than the defaults.
     pub fn builder(backend: impl IntoBackend) -> ClientBuilder {
         ClientBuilder::new(backend.into_backend())
+    }
+
+    /// This client for tasks. Makes no round trip.
+    pub fn to_async(&self) -> AsyncClient {
+        AsyncClient { client: self.clone(), _ends: Ends::new(&self.0) }
     }
 
     /// The id of this client, with which the ids of all its owners begin.
@@ -242,5 +248,325 @@ impl Client {
     /// As [`shutdown`](Self::shutdown).
     pub fn shutdown_within(&self, limit: Duration) -> Result<()> {
         shut_down(&self.0, limit.min(LONGEST))
+    }
+
+    /// Waits for all of these locks, without a time limit, and holds them by one guard. They are fair locks, and excluded by every
+    /// other handle of their names.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let (from, to) = ("account:7", "account:3");
+    /// let guard = client.lock_all(&[from, to])?; // another thread may name them the other way round
+    /// guard.check()?; // between two steps: stops if any of them is lost
+    /// guard.unlock()?; // or drop it
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// - **All or none.** The locks are taken in turn, in the order of the bytes of their names, and all are given back if one
+    ///   can't be had. A repeated name counts once.
+    /// - **It holds what it has while it waits** for the next. So a lock of the list may be kept from others for as long as a later
+    ///   one is busy. If one that it has is lost meanwhile, the call ends at once with [`Error::Lost`].
+    /// - **Threads that use nothing but `lock_all`, one guard at a time, never deadlock**, whatever the order of the names, and
+    ///   even with several clients: no thread waits for a lock while it holds a lock of a later name.
+    /// - **What may deadlock:** a thread that holds a lock, by [`lock`](Lock::lock), another guard of `lock_all` or a granted request,
+    ///   and then waits for one of an earlier name. If both names are in the list that is [`Error::Misuse`]; otherwise the client can't
+    ///   know it, so don't wait for more locks while you hold some. Two owners, also two clients, of one thread wait for each other
+    ///   in the same way.
+    /// - The holds belong to the calling thread. If the thread already holds one of the locks, it re-enters that lock, by the
+    ///   terms of the earlier hold.
+    ///
+    /// # Errors
+    /// The errors of [`Lock`]; and
+    /// - [`Error::InvalidConfig`] for an empty list: a guard that holds nothing would keep no other owner out.
+    /// - [`Error::Misuse`] when the thread holds a lock of the list, but not one of an earlier name.
+    /// - [`Error::Lost`] when a hold was lost before the last lock was granted.
+    ///
+    /// After an error, a panic, or [`Client::shutdown`] in the middle nothing is held that was not held before. It is given back as by
+    /// a drop of the guards: by one attempt each, which is repeated in the background if the server does not answer.
+    pub fn lock_all(&self, names: &[impl AsRef<str>]) -> Result<AllGuard> {
+        loop {
+            // Busy is only a lock that the thread held, and that was lost in this moment.
+            if let TryLock::Granted(guard) = self.obtain_all(names, Wait::Forever)? {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// As [`lock_all`](Self::lock_all), but makes one attempt for each lock, and waits for none.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// use fairlock::TryLock;
+    ///
+    /// # let store = MemoryBackend::new();
+    /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
+    /// let theirs = other.fair_lock("account:7")?.lock()?;
+    /// assert!(matches!(client.try_lock_all(&["account:3", "account:7"])?, TryLock::Busy(_)));
+    /// assert!(!client.fair_lock("account:3")?.is_locked()?); // all or none
+    /// theirs.unlock()?;
+    /// assert!(matches!(client.try_lock_all(&["account:3", "account:7"])?, TryLock::Granted(_)));
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`lock_all`](Self::lock_all).
+    pub fn try_lock_all(&self, names: &[impl AsRef<str>]) -> Result<TryLock<AllGuard>> {
+        self.obtain_all(names, Wait::No)
+    }
+
+    /// As [`lock_all`](Self::lock_all), but waits at most `timeout` for all of them together; zero is
+    /// [`try_lock_all`](Self::try_lock_all). What it has by then is released.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock::{Client, MemoryBackend, TryLock};
+    /// # let store = MemoryBackend::new();
+    /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
+    /// let theirs = other.fair_lock("account:7")?.lock()?;
+    /// let names = ["account:3", "account:7"];
+    /// assert!(matches!(client.try_lock_all_for(&names, Duration::from_millis(20))?, TryLock::Busy(_)));
+    /// assert!(!client.fair_lock("account:3")?.is_locked()?);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`lock_all`](Self::lock_all).
+    pub fn try_lock_all_for(
+        &self,
+        names: &[impl AsRef<str>],
+        timeout: Duration,
+    ) -> Result<TryLock<AllGuard>> {
+        self.obtain_all(names, wait_of(timeout))
+    }
+
+    /// Every way out but the last drops `all`, which gives back what it has.
+    fn obtain_all(&self, names: &[impl AsRef<str>], wait: Wait) -> Result<TryLock<AllGuard>> {
+        let _here = self.0.config.clock.attend();
+        let deadline = self.deadline(wait);
+        let locks = self.in_order(names)?;
+        let held = held_in_order(&locks)?;
+        let mut all = AllGuard::new();
+        for (at, lock) in locks.iter().enumerate() {
+            let wait = match deadline {
+                // A re-entry. Were the hold lost since, a wait for it could deadlock with the later ones that are held.
+                _ if at < held => Wait::No,
+                Some(deadline) => wait_of(lock.0.time_to(deadline)),
+                None => wait,
+            };
+            match lock.cancelled_by(all.first_loss().cancel()).0.obtain(wait) {
+                Ok(TryLock::Granted(guard)) => {
+                    guard.claim.tell_when_lost(all.first_loss());
+                    all.add(guard);
+                }
+                Ok(TryLock::Busy(busy)) => return Ok(TryLock::Busy(busy)),
+                Err(error) => return Err(all.ended(error)),
+            }
+        }
+        all.complete()
+    }
+
+    fn deadline(&self, wait: Wait) -> Option<Instant> {
+        match wait {
+            Wait::UpTo(time) => self.0.now().checked_add(time),
+            Wait::No | Wait::Forever => None,
+        }
+    }
+
+    /// The locks in the order of their names, each once.
+    fn in_order(&self, names: &[impl AsRef<str>]) -> Result<Vec<Lock>> {
+        let mut names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+        names.sort_unstable();
+        names.dedup();
+        if names.is_empty() {
+            let reason = "lock_all was given no names, and would keep no other owner out".to_owned();
+            return Err(Error::InvalidConfig { reason, setting: None });
+        }
+        names.into_iter().map(|name| self.fair_lock(name)).collect()
+    }
+}
+
+/// How many of the locks the thread holds; they have to be the first ones.
+fn held_in_order(locks: &[Lock]) -> Result<usize> {
+    let held = locks.iter().take_while(|lock| lock.is_held()).count();
+    let [free, later @ ..] = &locks[held..] else { return Ok(held) };
+    match later.iter().find(|lock| lock.is_held()) {
+        Some(later) => {
+            let reason = format!(
+                "this thread holds {} already, which is taken after {}: to wait now can deadlock with a thread that takes both in the \
+                 order of their names; take all locks by one lock_all",
+                later.lock_name(),
+                free.lock_name()
+            );
+            Err(Error::Misuse { lock: free.lock_name().clone(), reason })
+        }
+        None => Ok(held),
+    }
+}
+
+/// A [`Client`] for tasks, on any executor: what a `Client` does by blocking its thread is a future here. Cheap to clone.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use fairlock::{AsyncClient, Client, MemoryBackend};
+/// async fn work() -> fairlock::Result<()> {
+///     // RedisBackend::connect(url)? for several processes
+///     let client = AsyncClient::connect(|| Client::new(MemoryBackend::new())).await?;
+///     let lock = client.fair_lock("lock:orders")?;
+///     let token = lock.with(async |hold| hold.token()).await?;
+///     println!("token {token}, {:?}", lock.inspect().await?.holder());
+///     client.drain(Duration::from_secs(20)).await?;
+///     Ok(())
+/// }
+/// ```
+///
+/// A call that needs the server but is no wait, such as a [`drain`](Self::drain) or an `inspect`, begins with its first poll, and goes on
+/// if its future is dropped. It runs on a thread of the client's own.
+#[derive(Clone, Debug)]
+pub struct AsyncClient {
+    client: Client,
+    _ends: Ends,
+}
+
+impl AsyncClient {
+    /// Runs `connect` on a thread that it may block, and returns its client. If this future is dropped, `connect` goes on, and its client
+    /// ends.
+    ///
+    /// # Errors
+    /// Those of `connect`.
+    pub async fn connect(connect: impl FnOnce() -> Result<Client> + Send + 'static) -> Result<AsyncClient> {
+        // Not the client alone: if nobody waits for it, its drop must not block the thread of a runtime.
+        on_its_own_thread("fairlock-connect", Clock::system(), || connect().map(|client| client.to_async()))
+            .await
+    }
+
+    /// The same client for threads, and for what asks no server: `id`, `on_lost`, `waiting`, `stats`, `stats_of`.
+    pub fn blocking(&self) -> &Client {
+        &self.client
+    }
+
+    /// As [`Client::fair_lock`].
+    ///
+    /// # Errors
+    /// As [`Client::fair_lock`].
+    pub fn fair_lock(&self, name: &str) -> Result<AsyncLock> {
+        Ok(self.client.fair_lock(name)?.to_async())
+    }
+
+    /// As [`Client::plain_lock`].
+    ///
+    /// # Errors
+    /// As [`Client::plain_lock`].
+    pub fn plain_lock(&self, name: &str) -> Result<AsyncLock> {
+        Ok(self.client.plain_lock(name)?.to_async())
+    }
+
+    /// As [`Client::rw_lock`].
+    ///
+    /// # Errors
+    /// As [`Client::rw_lock`].
+    pub fn rw_lock(&self, name: &str) -> Result<AsyncRwLock> {
+        Ok(self.client.rw_lock(name)?.to_async())
+    }
+
+    /// As [`Client::semaphore`].
+    ///
+    /// # Errors
+    /// As [`Client::semaphore`].
+    pub fn semaphore(&self, name: &str, permits: u32) -> Result<AsyncSemaphore> {
+        Ok(self.client.semaphore(name, permits)?.to_async())
+    }
+
+    /// As [`Client::lock_of`].
+    ///
+    /// # Errors
+    /// As [`Client::lock_of`].
+    pub fn lock_of(&self, name: &str, kind: LockKind) -> Result<AsyncLock> {
+        Ok(self.client.lock_of(name, kind)?.to_async())
+    }
+
+    /// Waits for all of these locks, in the order of their names, as [`Client::lock_all`] does; each hold has its own owner. A future
+    /// that is dropped gives all back.
+    ///
+    /// ```
+    /// # use fairlock::AsyncClient;
+    /// async fn transfer(client: &AsyncClient) -> fairlock::Result<()> {
+    ///     let guard = client.lock_all(&["account:7", "account:3"]).await?;
+    ///     println!("take 10 from account 3 with token {:?}", guard.token("account:3"));
+    ///     guard.unlock().await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Client::lock_all`], but no [`Error::Misuse`](crate::Error::Misuse): a task that holds one of the locks waits for itself.
+    pub async fn lock_all(&self, names: &[impl AsRef<str>]) -> Result<AsyncAllGuard> {
+        loop {
+            // Busy can't be: a wait without limit ends with the locks or an error.
+            if let TryLock::Granted(guard) = self.obtain_all(names, Wait::Forever).await? {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// As [`Client::try_lock_all`].
+    ///
+    /// # Errors
+    /// As [`lock_all`](Self::lock_all).
+    pub async fn try_lock_all(&self, names: &[impl AsRef<str>]) -> Result<TryLock<AsyncAllGuard>> {
+        self.obtain_all(names, Wait::No).await
+    }
+
+    /// As [`Client::try_lock_all_for`]. The time counts from the first poll on.
+    ///
+    /// # Errors
+    /// As [`lock_all`](Self::lock_all).
+    pub async fn try_lock_all_for(
+        &self,
+        names: &[impl AsRef<str>],
+        timeout: Duration,
+    ) -> Result<TryLock<AsyncAllGuard>> {
+        self.obtain_all(names, wait_of(timeout)).await
+    }
+
+    async fn obtain_all(&self, names: &[impl AsRef<str>], wait: Wait) -> Result<TryLock<AsyncAllGuard>> {
+        let (locks, deadline) = (self.client.in_order(names)?, self.client.deadline(wait));
+        obtain_all(locks, wait, deadline).await
+    }
+
+    /// As [`Client::held`]. Makes no round trip.
+    pub fn held(&self) -> Vec<HeldLock> {
+        self.client.held()
+    }
+
+    /// As [`Client::drain`]. From the first poll on it goes on, even if this future is dropped.
+    ///
+    /// # Errors
+    /// As [`Client::drain`].
+    pub async fn drain(&self, at_most: Duration) -> Result<Vec<HeldLock>> {
+        self.end(move |client| client.drain(at_most)).await
+    }
+
+    /// As [`Client::shutdown`]. From the first poll on it goes on, even if this future is dropped.
+    ///
+    /// # Errors
+    /// As [`Client::shutdown`].
+    pub async fn shutdown(&self) -> Result<()> {
+        self.end(|client| client.shutdown()).await
+    }
+
+    /// As [`Client::shutdown_within`]. From the first poll on it goes on, even if this future is dropped.
+    ///
+    /// # Errors
+    /// As [`Client::shutdown`].
+    pub async fn shutdown_within(&self, limit: Duration) -> Result<()> {
+        self.end(move |client| client.shutdown_within(limit)).await
+    }
+
+    async fn end<T: Send + 'static>(
+        &self,
+        end: impl FnOnce(&Client) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (client, clock) = (self.client.clone(), self.client.0.config.clock.clone());
+        on_its_own_thread("fairlock-end", clock, move || end(&client)).await
     }
 }

@@ -1,6 +1,11 @@
-//! A hold in the program's hands, released by its drop; and the outcome of an attempt that may end without a hold.
+//! A hold in the program's hands, released by its drop: of one lock, or of several that were taken together; who holds: a thread, or
+//! an identity apart from threads; and the outcome of an attempt that may end without a hold.
 
+use std::cell::{Cell, RefCell};
+use std::fmt::Debug;
 use std::marker::PhantomData;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -8,10 +13,9 @@ use crossbeam_channel::Receiver;
 
 use crate::backend::RequestId;
 use crate::claim::Claim;
-use crate::error::{Busy, Error, Lost, Result};
+use crate::error::{Busy, Error, Lost, LostCause, Result};
 use crate::flow::{Effort, GivenUp, Taken};
-use crate::handle::owner::{Owner, Ownership, ThisThread};
-use crate::ids::{FencingToken, OwnerId};
+use crate::ids::{ClientId, FencingToken, OwnerId};
 use crate::logging::log_line;
 use crate::losses::FirstLoss;
 use crate::shared::Handles;
@@ -245,7 +249,7 @@ pub(super) fn finished<R>(released: Result<()>, result: R) -> Result<R> {
 }
 
 /// How the release of a dropped guard ended.
-pub(super) fn log_drop(released: Result<()>) {
+fn log_drop(released: Result<()>) {
     match released {
         Ok(()) => {}
         // The loss itself was logged as a warning.
@@ -320,12 +324,225 @@ impl<G: AnyGuard> TryLock<G> {
     }
 }
 
-/// What is no closure's result: a [`Guard`], or an [`AllGuard`](crate::AllGuard). Not exported.
+impl<O: Ownership> TryLock<Guard<O>> {
+    /// Runs `f` under the lock, if it was granted.
+    pub(super) fn finish<R>(self, f: impl FnOnce(&Guard<O>) -> R) -> Result<TryLock<R>> {
+        match self {
+            TryLock::Granted(guard) => guard.finish(f).map(TryLock::Granted),
+            TryLock::Busy(busy) => Ok(TryLock::Busy(busy)),
+        }
+    }
+}
+
+/// What is no closure's result: a [`Guard`], or an [`AllGuard`]. Not exported.
 pub trait AnyGuard {}
 
 impl<O: Ownership> AnyGuard for Guard<O> {}
 
-/// The guard of one lock, which an [`AllGuard`](crate::AllGuard) has several of. Not exported.
+/// The holds of all locks that [`Client::lock_all`](crate::Client::lock_all) has taken. If one hold is lost, the guard is lost.
+///
+/// Dropping it releases the locks, the last name first, each as the drop of a [`Guard`] does: by one attempt, which is
+/// repeated in the background if the server does not answer. While the server is silent that is one response time-out for each lock.
+///
+/// The guard stays on the thread that took the locks:
+///
+/// ```compile_fail,E0277
+/// fn needs_send<T: Send>(_: T) {}
+/// fn give_away(guard: fairlock::AllGuard) {
+///     needs_send(guard); // `dyn BoundToItsThread_in_a_task_use_to_async_else_an_Owner` cannot be sent
+/// }
+/// ```
+#[must_use = "if unused the locks are released at once"]
+#[derive(Debug)]
+pub struct AllGuard<G: OneGuard = LockGuard> {
+    /// The guards, in the order of their names, which is the order in which the locks were taken.
+    pub(super) guards: Vec<G>,
+    first_loss: FirstLoss,
+    lost: Receiver<Lost>,
+}
+
+impl<G: OneGuard> AllGuard<G> {
+    /// A guard that holds nothing yet.
+    pub(super) fn new() -> AllGuard<G> {
+        let (first_loss, lost) = FirstLoss::new();
+        AllGuard { guards: Vec::new(), first_loss, lost }
+    }
+
+    /// Adds `guard`, whose name comes after those before, and whose loss is told to `first_loss`.
+    pub(super) fn add(&mut self, guard: G) {
+        self.guards.push(guard);
+    }
+
+    /// How the wait for the rest ended: with an error, but if one of the holds was lost meanwhile, by that loss.
+    pub(super) fn ended(&self, error: Error) -> Error {
+        match error {
+            // By a loss: the program has no handle of this cancel. The loss was told before the wait was ended.
+            Error::Cancelled { lock } => self.lost.try_recv().map_or(Error::Cancelled { lock }, ended_by),
+            error => error,
+        }
+    }
+
+    /// The last grant may have come with a loss, or after the end of a lease that no thread has seen yet.
+    pub(super) fn complete(self) -> Result<TryLock<AllGuard<G>>> {
+        match self.check() {
+            Ok(()) => Ok(TryLock::Granted(self)),
+            Err(Error::Lost(lost)) => Err(ended_by(lost)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Its cancel ends the wait for the rest.
+    pub(super) fn first_loss(&self) -> &FirstLoss {
+        &self.first_loss
+    }
+
+    /// The names of the locks, sorted by their bytes, each once.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let guard = client.lock_all(&["account:7", "account:3", "account:7"])?;
+    /// assert_eq!(guard.names().collect::<Vec<_>>(), ["account:3", "account:7"]);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.guards.iter().map(OneGuard::name)
+    }
+
+    /// The fencing token of the lock `name`, for the resource that this lock protects. Each lock has its own tokens. None for a name
+    /// that was not asked for.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let guard = client.lock_all(&["account:3", "account:7"])?;
+    /// let from = guard.token("account:3").expect("it was asked for");
+    /// println!("take 10 from account 3 with token {from}");
+    /// assert_eq!(guard.token("account:8"), None);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn token(&self, name: &str) -> Option<FencingToken> {
+        let at = self.guards.binary_search_by(|guard| guard.name().cmp(name)).ok()?;
+        self.guards.get(at).map(OneGuard::token)
+    }
+
+    /// How long all holds are certain without another renewal: the least [`Guard::valid_for`]. Zero when a hold
+    /// is lost.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let guard = client.lock_all(&["account:3", "account:7"])?;
+    /// assert!(guard.valid_for() > Duration::from_secs(20)); // of a lease of 30 s
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn valid_for(&self) -> Duration {
+        self.guards.iter().map(OneGuard::valid_for).min().unwrap_or(Duration::ZERO)
+    }
+
+    /// Whether any of the holds has ended or may have: another owner may have that lock.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let guard = client.lock_all(&["account:3", "account:7"])?;
+    /// client.fair_lock("account:7")?.force_unlock()?; // by an operator
+    /// assert!(guard.is_lost());
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn is_lost(&self) -> bool {
+        self.valid_for() == Duration::ZERO
+    }
+
+    /// Says whether all holds are certain still, for a `?` between two steps of the work. Asks no server.
+    ///
+    /// ```
+    /// # use fairlock::{Client, Error, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let guard = client.lock_all(&["account:3", "account:7"])?;
+    /// guard.check()?;
+    /// client.fair_lock("account:7")?.force_unlock()?; // by an operator
+    /// let Err(Error::Lost(lost)) = guard.check() else { panic!("it was lost") };
+    /// assert_eq!(lost.lock.as_str(), "account:7");
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true, about the first lost lock in the order of names.
+    pub fn check(&self) -> Result<()> {
+        self.guards.iter().try_for_each(OneGuard::check)
+    }
+}
+
+impl AllGuard {
+    /// A channel for a `select!`: one message when the first hold is lost, then the channel is closed. The drop or unlock of the guard
+    /// closes the channel without a message.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let guard = client.lock_all(&["account:3", "account:7"])?;
+    /// let lost = guard.lost().clone();
+    /// client.fair_lock("account:7")?.force_unlock()?; // by an operator
+    /// assert_eq!(lost.recv().expect("a hold was lost").lock.as_str(), "account:7");
+    /// assert!(lost.recv().is_err()); // closed
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn lost(&self) -> &Receiver<Lost> {
+        &self.lost
+    }
+
+    /// Prolongs all holds by one call of the backend: one round trip if one server keeps all locks. Returns how long all holds
+    /// are certain.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let guard = client.lock_all(&["account:3", "account:7"])?;
+    /// // before a step that must not be interrupted:
+    /// assert!(guard.renew()? > Duration::from_secs(29));
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Guard::renew`], about the first lock in the order of names that was not renewed. The other locks are
+    /// renewed all the same, unless a hold was known to be lost before.
+    pub fn renew(&self) -> Result<Duration> {
+        let claims: Vec<_> = self.guards.iter().map(|guard| &guard.claim).collect();
+        self.guards.first().map_or(Ok(Duration::ZERO), |first| first.shared.parts().renew_now(&claims))
+    }
+
+    /// Releases all locks, the last name first. After an error it goes on with the other locks.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// client.lock_all(&["account:3", "account:7"])?.unlock()?;
+    /// assert!(!client.fair_lock("account:3")?.is_locked()?);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first error, each as of [`Guard::unlock`]. When one lock's server did not answer up to the
+    /// [outage limit](crate::ClientBuilder::outage_limit), the rest are tried once each, and repeated in the background.
+    pub fn unlock(mut self) -> Result<()> {
+        release_all(std::mem::take(&mut self.guards), Effort::Persistent)
+    }
+}
+
+impl<G: OneGuard> Drop for AllGuard<G> {
+    fn drop(&mut self) {
+        G::drop_all(std::mem::take(&mut self.guards));
+        // The thread may hold a lock outside of this guard as well: that hold goes on, and keeps its share of the channel.
+        self.first_loss.close();
+    }
+}
+
+impl<G: OneGuard> AnyGuard for AllGuard<G> {}
+
+/// The guard of one lock, which an [`AllGuard`] has several of. Not exported.
 pub trait OneGuard: Sized {
     #[doc(hidden)]
     fn name(&self) -> &str;
@@ -363,7 +580,7 @@ impl OneGuard for LockGuard {
 }
 
 /// Releases all, the last one first. After an error it goes on with the others.
-pub(super) fn release_all(mut guards: Vec<LockGuard>, mut effort: Effort) -> Result<()> {
+fn release_all(mut guards: Vec<LockGuard>, mut effort: Effort) -> Result<()> {
     let _here = guards.first().map(|first| first.shared.config.clock.attend());
     // All holds are given up at once: a hold whose lease ends while the server is told of other holds is not lost.
     let given_up: Vec<_> = guards.iter_mut().rev().map(Guard::give_up).collect();
@@ -378,18 +595,109 @@ pub(super) fn release_all(mut guards: Vec<LockGuard>, mut effort: Effort) -> Res
     result
 }
 
-/// Renews all in one call.
-pub(super) fn renew_all(guards: &[LockGuard]) -> Result<Duration> {
-    let claims: Vec<_> = guards.iter().map(|guard| &guard.claim).collect();
-    guards.first().map_or(Ok(Duration::ZERO), |first| first.shared.parts().renew_now(&claims))
+/// At a shutdown each hold is lost, and the call says what the program did.
+fn ended_by(lost: Lost) -> Error {
+    match lost.cause {
+        LostCause::Shutdown => Error::Shutdown { lock: Some(lost.lock) },
+        _ => Error::Lost(lost),
+    }
 }
 
-impl<O: Ownership> TryLock<Guard<O>> {
-    /// Runs `f` under the lock, if it was granted.
-    pub(super) fn finish<R>(self, f: impl FnOnce(&Guard<O>) -> R) -> Result<TryLock<R>> {
-        match self {
-            TryLock::Granted(guard) => guard.finish(f).map(TryLock::Granted),
-            TryLock::Busy(busy) => Ok(TryLock::Busy(busy)),
-        }
+/// Who owns the holds and waits of a [`Lock`](crate::Lock): [`ThisThread`], or an [`Owner`]. No other type can implement it.
+pub trait Ownership: Identity {}
+
+/// Not exported, so that [`Ownership`] is sealed.
+pub trait Identity: Clone + Debug + UnwindSafe + RefUnwindSafe {
+    /// A marker that decides whether guards and requests are `Send`.
+    type Mobility: Debug + UnwindSafe + RefUnwindSafe;
+
+    /// The id of this owner at `client`.
+    fn owner_id(&self, client: ClientId) -> OwnerId;
+}
+
+/// The thread that makes a call is the owner. Guards and requests stay on their thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThisThread;
+
+impl Ownership for ThisThread {}
+
+impl Identity for ThisThread {
+    type Mobility = StaysOnItsThread;
+
+    fn owner_id(&self, client: ClientId) -> OwnerId {
+        this_thread(client)
     }
+}
+
+/// Makes a type `!Send`, and nothing else, without unsafe code.
+#[derive(Debug)]
+pub struct StaysOnItsThread(
+    PhantomData<
+        dyn BoundToItsThread_in_a_task_use_to_async_else_an_Owner + Sync + Unpin + UnwindSafe + RefUnwindSafe,
+    >,
+);
+
+/// Never implemented. The compiler's error begins with this name when a guard or request is sent to another thread.
+#[allow(
+    non_camel_case_types,
+    reason = "the compiler shows it in place of an explanation, which has names of this crate"
+)]
+trait BoundToItsThread_in_a_task_use_to_async_else_an_Owner {}
+
+/// An identity that is not a thread, for [`Lock::owned_by`](crate::Lock::owned_by): its guards and requests may move
+/// between threads. Made by [`Client::new_owner`](crate::Client::new_owner), and good for that client only. Clones are
+/// one owner.
+#[derive(Clone, Debug)]
+pub struct Owner(OwnerId);
+
+impl Owner {
+    pub(crate) fn new(client: ClientId) -> Owner {
+        Owner(OwnerId::of(client, next_number()))
+    }
+
+    /// The id as it stands at the server.
+    pub fn id(&self) -> &OwnerId {
+        &self.0
+    }
+}
+
+impl Ownership for Owner {}
+
+impl Identity for Owner {
+    type Mobility = ();
+
+    fn owner_id(&self, _: ClientId) -> OwnerId {
+        self.0.clone()
+    }
+}
+
+fn this_thread(client: ClientId) -> OwnerId {
+    // Without a destructor, so that it can be used while a thread ends. Never reused, unlike the system's thread ids.
+    thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
+    let number = match NUMBER.get() {
+        0 => {
+            let number = next_number();
+            NUMBER.set(number);
+            number
+        }
+        number => number,
+    };
+    // Spelled out once: most threads lock again and again with one client. While a thread ends the cache is already
+    // gone, and the id is spelled out each time.
+    thread_local!(static LATEST: RefCell<Option<(ClientId, OwnerId)>> = const { RefCell::new(None) });
+    let spell = || OwnerId::of(client, number);
+    let cached = LATEST.try_with(|latest| {
+        let mut latest = latest.borrow_mut();
+        match &*latest {
+            Some((of, owner)) if *of == client => owner.clone(),
+            _ => latest.insert((client, spell())).1.clone(),
+        }
+    });
+    cached.unwrap_or_else(|_| spell())
+}
+
+/// Threads and owners share one counter for the whole process.
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1); // 0 is a thread that has none yet
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -1,19 +1,23 @@
-//! A handle of one named lock.
+//! A handle of one named lock: it takes the lock, looks at it as an operator does, and leads.
+//!
+//! A leader is elected by the lock: a campaign asks for the lock whenever it was lost, and its holder leads for a term.
 
+use std::ops::{Deref, Range};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::backend::{LockId, Wait};
-use crate::cancel::Cancel;
+use super::guard::{Guard, Owner, Ownership, ThisThread, TryLock, finished};
+use super::request::{Caller, Request, wait_of};
+use crate::backend::{
+    Answer, Backend, ForceReleased, Hold, LockId, LockState, MOST_INSPECTED, Place, RequestId, Wait, Waiter,
+    Withdrawn,
+};
 use crate::claim::{Claim, Terms};
 use crate::error::{Error, Result};
 use crate::flow::Effort;
-use crate::handle::caller::{Caller, wait_of};
-use crate::handle::guard::{Guard, TryLock};
-use crate::handle::owner::{Owner, Ownership, ThisThread};
-use crate::handle::request::Request;
-use crate::ids::{LockKind, LockName};
+use crate::ids::{LockKind, LockName, OwnerId};
 use crate::shared::Handles;
+use crate::time::{self, Cancel};
 
 /// A handle of a named lock. Cheap to clone; all handles of one name are one lock, whichever client made them.
 ///
@@ -308,3 +312,349 @@ impl<O: Ownership> Lock<O> {
         Lock(Caller { cancel: Some(cancel.clone()), ..self.0.clone() })
     }
 }
+
+impl<O: Ownership> Lock<O> {
+    /// Whether any owner holds the lock. One round trip, which does not read the queue.
+    ///
+    /// # Errors
+    /// As [`inspect`](Self::inspect).
+    pub fn is_locked(&self) -> Result<bool> {
+        self.inspect_queue(0..0).map(|state| state.holder().is_some())
+    }
+
+    /// The holder of the lock, the length of its queue, and the first 100 waiters. One round trip.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let lock = client.fair_lock("lock:orders")?;
+    /// let guard = lock.lock()?;
+    /// let state = lock.inspect()?;
+    /// let holder = state.holder().cloned().expect("the guard is there");
+    /// assert_eq!((&holder.owner, holder.token), (guard.owner(), Some(guard.token())));
+    /// assert_eq!(state.queue_length, 0);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::Denied`], [`Error::Corrupt`], [`Error::Unsupported`], [`Error::Shutdown`].
+    pub fn inspect(&self) -> Result<LockState> {
+        self.inspect_queue(0..FIRST_OF_THE_QUEUE)
+    }
+
+    /// [`inspect`](Self::inspect) for another part of the queue: `100..200` are the second hundred. One call reads at most 500
+    /// waiters, and so never keeps the server busy, however many wait. For more, ask again from `part.start + queue.len()` until
+    /// the list is empty; waiters may move up between two calls.
+    ///
+    /// # Errors
+    /// As [`inspect`](Self::inspect).
+    pub fn inspect_queue(&self, part: Range<u64>) -> Result<LockState> {
+        let end = part.end.min(part.start.saturating_add(MOST_INSPECTED));
+        self.ask(|backend| backend.inspect(&self.0.lock, part.start..end.max(part.start)))
+    }
+
+    /// The rank of an owner in the queue (0 is next) and its place. Reads the queue from the tail, 500 waiters in one round
+    /// trip, until the owner is found: no call keeps the server busy, but a queue of thousands takes many round trips.
+    ///
+    /// # Errors
+    /// As [`inspect`](Self::inspect).
+    pub fn find_waiter(&self, owner: &OwnerId) -> Result<Option<(u64, Waiter)>> {
+        let mut length = self.inspect_queue(0..0)?.queue_length;
+        let mut end = length;
+        while end > 0 {
+            // From the tail to the head: when waiters are granted or leave between two calls, the rest move up, into the part
+            // that is still to be read. In a search from the head a waiter could slip past.
+            let start = end.saturating_sub(MOST_INSPECTED);
+            let state = self.inspect_queue(start..end)?;
+            if let Some(found) = find_in(state.queue, start, owner) {
+                return Ok(Some(found));
+            }
+            (end, length) = (start, state.queue_length);
+        }
+        // A waiter that was passed over as absent between two calls has moved from the unread part to the tail.
+        let start = length.saturating_sub(MOST_INSPECTED);
+        Ok(find_in(self.inspect_queue(start..length)?.queue, start, owner))
+    }
+
+    /// Takes the lock from its holder; false if the lock is free. The queue stays, and the first waiter gets the lock. A holder
+    /// that is a fairlock client is told at once, any other holder by its next renewal.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let store = MemoryBackend::new();
+    /// # let (client, operator) = (Client::new(store.clone())?, Client::new(store)?);
+    /// let guard = client.fair_lock("lock:orders")?.lock()?;
+    /// assert!(operator.fair_lock("lock:orders")?.force_unlock()?);
+    /// println!("{}", guard.lost().recv().expect("the loss is told"));
+    /// assert!(guard.is_lost());
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`inspect`](Self::inspect). After [`Error::Unavailable`] the lock may still be taken for
+    /// [`Backend::attempt_ttl`].
+    pub fn force_unlock(&self) -> Result<bool> {
+        let answer = self.ask(|backend| backend.force_release(&self.0.lock))?;
+        Ok(answer == ForceReleased::Taken)
+    }
+
+    /// Takes what one holder has, as [`inspect`](Self::inspect) lists the holders. Returns false if this owner holds nothing, or is a
+    /// peer without tokens, such as Redisson. Two round trips.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let mails = client.semaphore("mails", 5)?;
+    /// let (stuck, other) = (mails.acquire()?, mails.acquire()?);
+    /// assert!(mails.force_unlock_of(stuck.owner())?);
+    /// assert!(stuck.is_lost() && !other.is_lost());
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`force_unlock`](Self::force_unlock).
+    pub fn force_unlock_of(&self, owner: &OwnerId) -> Result<bool> {
+        let state = self.inspect_queue(0..0)?;
+        let Some(holder) = state.holders.iter().find(|holder| holder.owner == *owner) else {
+            return Ok(false);
+        };
+        let Some((request, token)) = holder.request.zip(holder.token) else { return Ok(false) };
+        let hold = Hold::new(&self.0.lock, owner, request, token);
+        Ok(self.ask(|backend| backend.take_hold(&hold))? == ForceReleased::Taken)
+    }
+
+    /// Moves a waiter, as listed by [`inspect`](Self::inspect) or [`find_waiter`](Self::find_waiter), to the tail of the queue.
+    /// Returns false if the waiter already holds the lock or is not in the queue.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let store = MemoryBackend::new();
+    /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
+    /// let lock = client.fair_lock("lock:orders")?;
+    /// let guard = lock.lock()?;
+    /// let request = other.fair_lock("lock:orders")?.request()?;
+    /// let waiter = &lock.inspect()?.queue[0];
+    /// assert!(lock.kick(waiter)?);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// One round trip if the waiter has a request number; otherwise (Redisson's queue keeps none) the waiter is searched for first.
+    ///
+    /// # Errors
+    /// As [`inspect`](Self::inspect).
+    pub fn kick(&self, waiter: &Waiter) -> Result<bool> {
+        let request = match waiter.request {
+            Some(request) => request,
+            None => match self.find_waiter(&waiter.owner)? {
+                Some((_, found)) => found.request.unwrap_or(RequestId::new(0)),
+                None => return Ok(false),
+            },
+        };
+        let place = Place::new(&self.0.lock, &waiter.owner, request);
+        Ok(self.ask(|backend| backend.kick(&place))? == Withdrawn::Left)
+    }
+
+    fn ask<A>(&self, ask: impl FnOnce(&dyn Backend) -> Answer<A>) -> Result<A> {
+        let Caller { shared, lock, .. } = &self.0;
+        shared.config.check_running(Some(&lock.name))?;
+        ask(&*shared.backend).map_err(|error| Error::about(&lock.name, error))
+    }
+}
+
+/// How many waiters `inspect` lists.
+const FIRST_OF_THE_QUEUE: u64 = 100;
+
+fn find_in(queue: Vec<Waiter>, start: u64, owner: &OwnerId) -> Option<(u64, Waiter)> {
+    (start..).zip(queue).find(|(_, waiter)| waiter.owner == *owner)
+}
+
+impl<O: Ownership> Lock<O> {
+    /// Leads whenever it is this caller's turn: waits for the lock, and calls `f`, which leads until its term is over: by a loss, a
+    /// [`Cancel`](crate::Cancel) of this handle, or a [`drain`](crate::Client::drain). After a loss, or while the server does not answer,
+    /// it asks again, at the tail of the queue.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// # fn act(_: fairlock::FencingToken) {}
+    /// client.fair_lock("lock:leader")?.lead(|term| -> fairlock::Result<()> {
+    ///     println!("leads, token {}", term.token());
+    ///     loop {
+    ///         act(term.token());
+    ///         term.pause(Duration::from_millis(100))?; // ends early, with an error, if the term is over
+    ///     }
+    /// })?;
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// `f` leads as long as it does not return: [`Term::check`] and [`Term::pause`] tell it when to. To return before is to resign:
+    /// the lock is released, and this call returns what `f` returned. It returns `None` if a drain or a
+    /// [`shutdown`](crate::Client::shutdown) has ended the campaign, or the term; what `f` returned is dropped then.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`]: the program has ended the campaign, or the term; what `f` returned is dropped.
+    /// [`Error::Denied`], at once if the first request was denied, else when requests were denied for two minutes.
+    /// [`Error::Corrupt`], [`Error::Misuse`] and others that do not pass: see [`Lock`].
+    pub fn lead<R>(&self, mut f: impl FnMut(&Term<'_, O>) -> R) -> Result<Option<R>> {
+        let mut campaign = Campaign::default();
+        loop {
+            let ended = match self.lock() {
+                Ok(guard) => {
+                    campaign.is_won();
+                    self.0.term(guard, &mut f)
+                }
+                Err(error) => Err(error),
+            };
+            let config = &self.0.shared.config;
+            let Some(pause) = campaign.pause_after(&ended, config.now()) else {
+                return unless_drained(ended);
+            };
+            let _here = config.clock.attend();
+            config.clock.sleep(pause);
+        }
+    }
+}
+
+/// A leader's term of office, for the closure of [`Lock::lead`]: its hold, and why the term is over.
+#[derive(Debug)]
+pub struct Term<'a, O: Ownership = ThisThread> {
+    guard: &'a Guard<O>,
+    candidate: &'a Caller<O>,
+}
+
+impl<O: Ownership> Deref for Term<'_, O> {
+    type Target = Guard<O>;
+
+    fn deref(&self) -> &Guard<O> {
+        self.guard
+    }
+}
+
+impl<O: Ownership> Term<'_, O> {
+    /// Says whether the term goes on, for a `?` before each act. Asks no server.
+    ///
+    /// # Errors
+    /// Why the term is over: [`Error::Lost`]; [`Error::Cancelled`], by the [`Cancel`](crate::Cancel) of the handle;
+    /// [`Error::Shutdown`], in a [`drain`](crate::Client::drain).
+    pub fn check(&self) -> Result<()> {
+        self.guard.check()?;
+        self.candidate.may_lead()
+    }
+
+    /// Sleeps for this time, by the client's [clock](crate::ClientBuilder::clock), or until the term is over.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn pause(&self, time: Duration) -> Result<()> {
+        let (claim, config) = (&self.guard.claim, &self.candidate.shared.config);
+        let _here = config.clock.attend();
+        let until = config.now().checked_add(time);
+        loop {
+            // Read first: a loss, a cancel or a drain after the check ends the sleep.
+            let seen = claim.signal.generation();
+            self.check()?;
+            if until.is_some_and(|until| until <= config.now()) {
+                return Ok(());
+            }
+            claim.signal.wait(seen, until);
+        }
+    }
+}
+
+impl<O: Ownership> Caller<O> {
+    fn term<R>(&self, guard: Guard<O>, f: &mut impl FnMut(&Term<'_, O>) -> R) -> Result<R> {
+        let _listening = self.cancel.as_ref().map(|cancel| cancel.listen(&guard.claim));
+        let term = Term { guard: &guard, candidate: self };
+        let result = f(&term);
+        let led = term.check();
+        let released = guard.unlock();
+        led.and_then(|()| finished(released, result))
+    }
+
+    /// # Errors
+    /// The program wants this leader to step down.
+    pub(super) fn may_lead(&self) -> Result<()> {
+        let lock = || self.lock.name.clone();
+        if self.cancel.as_ref().is_some_and(|cancel| cancel.is_cancelled()) {
+            return Err(Error::Cancelled { lock: lock() });
+        }
+        if self.shared.config.stop.is_closed() {
+            return Err(Error::Shutdown { lock: Some(lock()) });
+        }
+        Ok(())
+    }
+}
+
+/// The end of a client ends its campaigns in order.
+pub(super) fn unless_drained<R>(ended: Result<R>) -> Result<Option<R>> {
+    match ended {
+        Err(Error::Shutdown { .. }) => Ok(None),
+        ended => ended.map(Some),
+    }
+}
+
+/// For how long a right that a candidate had may be gone, while rights are changed: as long as a password, see `Logins`.
+const RIGHTS_CHANGE_WITHIN: Duration = Duration::from_secs(120);
+
+/// When a candidate asks again.
+#[derive(Default)]
+pub(super) struct Campaign {
+    /// How many times in a row it did not get to lead.
+    failures: u32,
+    /// It has led, or has waited as long as an outage may last: its first request was not denied.
+    has_begun: bool,
+    /// Since when its requests are denied.
+    denied_since: Option<Instant>,
+}
+
+impl Campaign {
+    pub(super) fn is_won(&mut self) {
+        *self = Campaign { has_begun: true, ..Campaign::default() };
+    }
+
+    /// How long to pause before the next request; none if there is no next one. A full server refuses newcomers at once, so without a
+    /// pause it would be asked all the time.
+    pub(super) fn pause_after<R>(&mut self, ended: &Result<R>, now: Instant) -> Option<Duration> {
+        match ended {
+            Err(Error::Lost(_) | Error::Unavailable { .. }) => self.has_begun = true,
+            Err(Error::Denied { .. }) if self.has_begun => {
+                let since = *self.denied_since.get_or_insert(now);
+                if now >= since + RIGHTS_CHANGE_WITHIN {
+                    return None;
+                }
+            }
+            _ => return None,
+        }
+        self.failures += 1;
+        Some(time::pause(self.failures))
+    }
+}
+
+/// The handle has a method `with_lock`, which changes its locks.
+macro_rules! terms {
+    ($handle:ident $(<$o:ident: $bound:path>)?) => {
+        impl $(<$o: $bound>)? $handle $(<$o>)? {
+            /// As [`Lock::fixed_lease`](crate::Lock::fixed_lease), for all holds by this handle.
+            #[must_use]
+            pub fn fixed_lease(&self, lease: std::time::Duration) -> Self {
+                self.with_lock(|lock| lock.fixed_lease(lease))
+            }
+
+            /// As [`Lock::max_hold`](crate::Lock::max_hold), for all holds by this handle. A slow holder delays all waiters by this
+            /// time at most.
+            #[must_use]
+            pub fn max_hold(&self, limit: std::time::Duration) -> Self {
+                self.with_lock(|lock| lock.max_hold(limit))
+            }
+
+            /// As [`Lock::cancelled_by`](crate::Lock::cancelled_by), for all waits by this handle.
+            #[must_use]
+            pub fn cancelled_by(&self, cancel: &crate::time::Cancel) -> Self {
+                self.with_lock(|lock| lock.cancelled_by(cancel))
+            }
+        }
+    };
+}
+
+pub(super) use terms;

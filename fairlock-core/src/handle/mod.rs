@@ -1,28 +1,17 @@
 //! What programs use: a client, its locks, guards and requests.
 
-mod all_guard;
-mod as_lock;
-mod caller;
 mod client;
 mod guard;
-mod insight;
-mod lead;
+mod kinds;
 mod lock;
-mod owner;
 mod request;
-mod rw_lock;
-mod semaphore;
 mod tasks;
 
-pub use all_guard::AllGuard;
 pub use client::{AsyncClient, Client, ClientBuilder};
-pub use guard::{Guard, LockGuard, OwnedGuard, TryLock};
-pub use lead::Term;
-pub use lock::{Lock, OwnedLock};
-pub use owner::{Owner, Ownership, ThisThread};
+pub use guard::{AllGuard, Guard, LockGuard, OwnedGuard, Owner, Ownership, ThisThread, TryLock};
+pub use kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
+pub use lock::{Lock, OwnedLock, Term};
 pub use request::{LockRequest, OwnedRequest, Request};
-pub use rw_lock::{AsyncRwLock, RwLock};
-pub use semaphore::{AsyncSemaphore, Semaphore};
 pub use tasks::{AsyncAllGuard, AsyncGuard, AsyncHold, AsyncLock, Locking, TryLocking};
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::scene::*;
 use super::support::{World, ms};
 use crate::backend::Wait;
 use crate::claim::{CallerStep, Patience};
-use crate::flow::{WaitOutcome, give_up};
+use crate::flow::WaitOutcome;
 
 #[test]
 fn a_wait_that_is_over_leaves_the_queue_and_is_not_granted() {
@@ -135,7 +135,7 @@ fn a_caller_that_only_looked_waits_for_no_withdrawal() {
         panic!("it only looks")
     };
     let shared = Arc::clone(&world.shared);
-    let (waited, took) = world.run(move || give_up(&shared.ledger, &shared.backlog, &claim, &patience, step));
+    let (waited, took) = world.run(move || shared.parts().give_up_request(&claim, &patience, step));
     assert!(matches!(waited, Ok(WaitOutcome::NotGranted)) && took == ms(0), "{took:?}");
     drop(request);
 }

@@ -1,12 +1,13 @@
-//! Time as core sees it: a clock that tests can move by hand, the signal on which threads sleep, where a task leaves its waker, and
-//! the pauses after failures.
+//! Time as core sees it: a clock that tests can move by hand, the signal on which threads sleep, where a task leaves its waker, how a
+//! wait is cancelled, and the pauses after failures.
 
 mod manual;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -332,14 +333,67 @@ fn keep_for_later(waker: Waker) -> Option<Waker> {
     waker
 }
 
-const FIRST: Duration = Duration::from_millis(50);
-pub(crate) const LONGEST: Duration = Duration::from_secs(1);
+/// Ends the waits of every handle from [`Lock::cancelled_by`](crate::Lock::cancelled_by). Clones are one and the same.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<Inner>);
+
+impl Cancel {
+    /// Makes one that is not cancelled.
+    pub fn new() -> Cancel {
+        Cancel::default()
+    }
+
+    /// Ends all waits, those under way and all later ones, with [`Error::Cancelled`](crate::Error::Cancelled).
+    pub fn cancel(&self) {
+        // The flag first: a wait that begins to listen after the list was taken reads the flag afterwards.
+        self.0.cancelled.store(true, Ordering::SeqCst);
+        let listeners = std::mem::take(&mut *self.0.listeners.lock());
+        listeners.iter().filter_map(Weak::upgrade).for_each(|listener| listener.raise());
+    }
+
+    /// Whether [`cancel`](Self::cancel) was called.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Raises the listener's signal at `cancel`, until the result is dropped.
+    pub(crate) fn listen(&self, listener: &Arc<impl Raise + 'static>) -> Listening {
+        let listener: Weak<dyn Raise> = Arc::downgrade(listener) as _;
+        self.0.listeners.lock().push(Weak::clone(&listener));
+        Listening { cancel: self.clone(), listener }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    cancelled: AtomicBool,
+    listeners: Mutex<Vec<Weak<dyn Raise>>>,
+}
+
+impl RefUnwindSafe for Inner {} // see `Shared`
+
+pub(crate) struct Listening {
+    cancel: Cancel,
+    listener: Weak<dyn Raise>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let mut listeners = self.cancel.0.listeners.lock();
+        if let Some(at) = listeners.iter().position(|other| other.ptr_eq(&self.listener)) {
+            listeners.swap_remove(at);
+        }
+    }
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause after this many failures in a row: between half of the full pause and all of it, so that clients do not retry in step.
 /// There is none after the first: that usually means only that an idle connection was closed. After the second it is 50 ms, and
 /// doubles to 1 s. For a backend: before it connects again.
 pub fn pause(failures: u32) -> Duration {
-    pause_up_to(failures, LONGEST)
+    pause_up_to(failures, LONGEST_PAUSE)
 }
 
 /// The pause before a repeat, with another longest pause.
@@ -347,7 +401,7 @@ fn pause_up_to(failures: u32, longest: Duration) -> Duration {
     if failures <= 1 {
         return Duration::ZERO;
     }
-    let full = FIRST.saturating_mul(1 << (failures - 2).min(10)).min(longest);
+    let full = FIRST_PAUSE.saturating_mul(1 << (failures - 2).min(10)).min(longest);
     full / 2 + (full / 2).mul_f64((random() >> 11) as f64 / (1_u64 << 53) as f64)
 }
 
@@ -669,7 +723,32 @@ mod tests {
     #[test]
     fn only_the_second_failure_in_a_row_begins_to_pause() {
         let retries = Retries::default();
-        let fails = || retries.failed(Instant::now(), LONGEST) == AfterFailure::PausesBegin;
+        let fails = || retries.failed(Instant::now(), LONGEST_PAUSE) == AfterFailure::PausesBegin;
         assert_eq!([fails(), fails(), fails()], [false, true, false]);
+    }
+
+    #[derive(Default)]
+    struct Waiting {
+        is_raised: AtomicBool,
+    }
+
+    impl Raise for Waiting {
+        fn raise(&self) {
+            self.is_raised.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// A wait that is over is told nothing, and leaves nothing behind.
+    #[test]
+    fn a_wait_that_is_over_is_told_nothing() {
+        let cancel = Cancel::new();
+        let waits = [(); 3].map(|()| Arc::new(Waiting::default()));
+        let [one, two, three] = waits.each_ref().map(|wait| cancel.listen(wait));
+        drop(two);
+        assert_eq!(cancel.0.listeners.lock().len(), 2);
+        cancel.cancel();
+        assert_eq!(waits.map(|wait| wait.is_raised.load(Ordering::SeqCst)), [true, false, true]);
+        drop((one, three));
+        assert!(cancel.0.listeners.lock().is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! What callers with little time, cancelled ones and several of one owner are told; and what a claim tells of itself.
 
 use super::*;
-use crate::cancel::Cancel;
+use crate::time::Cancel;
 
 /// And waits for the answer.
 #[test]

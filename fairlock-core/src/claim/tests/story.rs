@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use super::{Case, LEASE, TOKEN, silent_for};
 use crate::backend::Wait;
-use crate::cancel::Cancel;
 use crate::claim::{
     AfterAnswer, AfterGivingUp, CallerStep, Failure, GrantedBy, Patience, TaskStep, Terms, Unlocked,
     WatchdogStep,
 };
 use crate::tests::scene::{Says, got, rank};
+use crate::time::Cancel;
 use crate::{FencingToken, LockKind, LostCause};
 
 pub(super) fn claim() -> Case {

@@ -1,21 +1,45 @@
-//! A task's hold: its drop and its unlock block no thread.
+//! What a task holds: its guard, whose drop and unlock block no thread; what its work sees of the hold; several locks at once; and work
+//! that is dropped at its next `await` when the hold is lost.
+//!
+//! | the future of work is | its drop | next |
+//! | --- | --- | --- |
+//! | waiting | leaves the queue, or gives back a grant that crosses it | the grant: at work |
+//! | at work | drops the work first, then releases the lock in the background | the end of the work: releasing; a loss, a cancel or a drain drops the work |
+//! | releasing | leaves the release to the client, which goes on | over; or, of a leader whose term ended, a pause |
+//! | pausing | nothing is held or waited for | waiting, at the tail |
+//!
+//! A loss, a cancel and a drain may come at any moment: each poll registers its waker, and looks before it polls the work. Work that
+//! is ready in the poll in which a loss is seen was not polled. A loss after that is found by the unlock.
+//!
+//! Several locks are taken in the order of their names, and all given back if one can't be had.
+//!
+//! | the future of several locks is | its drop |
+//! | --- | --- |
+//! | waiting for the n-th lock | leaves the queue, or gives back a grant on its way; then releases the locks before |
+//! | over | the guard is its caller's |
+//!
+//! A loss of one of the first locks ends the wait for the next: a cancel, which the loss triggers, wakes the task.
 
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::calls::by_the_client;
-use super::{AsyncHold, Ends};
-use crate::backend::{BackendError, BackendErrorKind};
+use crossbeam_channel::Receiver;
+
+use super::{AsyncLock, Ends, asked, by_the_client};
+use crate::backend::{BackendError, BackendErrorKind, RequestId, Wait};
 use crate::backlog::{Cleanup, FirstAttempt, Lasts};
 use crate::claim::{Claim, ReleaseStep};
-use crate::error::{Error, Result};
+use crate::error::{Error, Lost, Result};
 use crate::flow::{Taken, error_of};
-use crate::handle::guard::{AnyGuard, Guard, OwnedGuard, finished};
-use crate::ids::FencingToken;
+use crate::handle::guard::{AllGuard, AnyGuard, Guard, OneGuard, OwnedGuard, TryLock, finished};
+use crate::handle::lock::{Campaign, Lock, unless_drained};
+use crate::handle::request::wait_of;
+use crate::ids::{FencingToken, OwnerId};
+use crate::losses::FirstLoss;
 use crate::shared::Handles;
 use crate::tasks;
 
@@ -147,5 +171,327 @@ impl Drop for AsyncGuard {
             // thread that sends it waited for: each drop would switch threads twice, for the one whose process ends. A loss was logged.
             let _ = tasks::unlock(&self.shared, &self.claim, FirstAttempt::CleanUp(Cleanup::Release));
         }
+    }
+}
+
+/// A task's hold of a lock, as its work sees the hold: an [`AsyncGuard`] has these methods, and work in
+/// [`AsyncLock::with`](crate::AsyncLock::with) and [`AsyncLock::lead`](crate::AsyncLock::lead) gets them. Its drop releases nothing.
+#[derive(Debug)]
+pub struct AsyncHold {
+    pub(super) shared: Arc<Handles>,
+    pub(super) claim: Arc<Claim>,
+    pub(super) token: FencingToken,
+    pub(super) ends: Ends,
+}
+
+impl AsyncHold {
+    /// A second view of the same hold.
+    pub(super) fn again(&self) -> AsyncHold {
+        let AsyncHold { shared, claim, token, ends } = self;
+        AsyncHold { shared: Arc::clone(shared), claim: Arc::clone(claim), token: *token, ends: ends.clone() }
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &str {
+        self.claim.lock.name.as_str()
+    }
+
+    /// The owner of the hold. No other wait or guard has this owner.
+    pub fn owner(&self) -> &OwnerId {
+        &self.claim.owner
+    }
+
+    /// The fencing token of this acquisition.
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// The request that was granted. See [`Guard::request_id`].
+    pub fn request_id(&self) -> RequestId {
+        self.claim.request
+    }
+
+    /// How long the hold is certain without another renewal; zero when it is lost.
+    pub fn valid_for(&self) -> Duration {
+        self.claim.valid_for(self.shared.now())
+    }
+
+    /// Whether the hold has ended or may have. See [`Guard::is_lost`].
+    pub fn is_lost(&self) -> bool {
+        self.valid_for() == Duration::ZERO
+    }
+
+    /// Says whether the hold is certain still, for a `?` between two steps of the work. Asks no server. A hold that was lost stays lost.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true; [`Error::NotHeld`] once the hold was released.
+    pub fn check(&self) -> Result<()> {
+        // In this order: a hold that is lost between the two looks was certain at the first.
+        if !self.is_lost() {
+            return Ok(());
+        }
+        let lost = self.shared.ledger.lose_if_expired(&self.claim);
+        Err(lost.map_or_else(|| self.claim.not_held(), Error::Lost))
+    }
+
+    /// Ready when this hold is lost, and never if it is released before: for a `select!` beside the work. It borrows nothing, and any
+    /// number of them may wait.
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + Sync + Unpin + use<> {
+        UntilLost::of([&*self.claim])
+    }
+
+    /// Prolongs the hold by one round trip, and returns how long it is certain. See [`Guard::renew`]. If this
+    /// future is dropped, the hold may be renewed or not.
+    ///
+    /// # Errors
+    /// As [`Guard::renew`].
+    pub async fn renew(&self) -> Result<Duration> {
+        let (shared, claim) = (Arc::clone(&self.shared), Arc::clone(&self.claim));
+        asked(&self.shared, &self.claim.lock.name, move || shared.parts().renew_now(&[&claim])).await
+    }
+}
+
+/// The future of [`AsyncHold::lost`].
+struct UntilLost {
+    first_loss: FirstLoss,
+    lost: Receiver<Lost>,
+}
+
+impl UntilLost {
+    /// Ready at the first loss among these claims.
+    pub(super) fn of<'a>(claims: impl IntoIterator<Item = &'a Claim>) -> UntilLost {
+        let (first_loss, lost) = FirstLoss::new();
+        claims.into_iter().for_each(|claim| claim.tell_when_lost(&first_loss));
+        UntilLost { first_loss, lost }
+    }
+}
+
+impl Future for UntilLost {
+    type Output = Lost;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Lost> {
+        // The loss is sent before the waker is taken: either this look finds the loss, or the waker registered here is woken.
+        self.first_loss.task().register(context.waker());
+        let Ok(lost) = self.lost.try_recv() else { return Poll::Pending };
+        drop(self.first_loss.task().take());
+        Poll::Ready(lost)
+    }
+}
+
+impl Drop for UntilLost {
+    fn drop(&mut self) {
+        // The claim forgets a channel that is closed.
+        self.first_loss.close();
+        drop(self.first_loss.task().take());
+    }
+}
+
+/// An [`AllGuard`] of a task, made by [`AsyncClient::lock_all`](crate::AsyncClient::lock_all). It may move between threads, and its
+/// drop blocks none: the locks are released in the background, the last name first.
+pub type AsyncAllGuard = AllGuard<AsyncGuard>;
+
+impl OneGuard for AsyncGuard {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn valid_for(&self) -> Duration {
+        (**self).valid_for()
+    }
+
+    fn check(&self) -> Result<()> {
+        (**self).check()
+    }
+
+    fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    fn drop_all(mut guards: Vec<AsyncGuard>) {
+        while let Some(last) = guards.pop() {
+            drop(last);
+        }
+    }
+}
+
+/// Takes the locks, which are in order, by this deadline if the wait has a limit.
+pub(crate) async fn obtain_all(
+    locks: Vec<Lock>,
+    wait: Wait,
+    deadline: Option<Instant>,
+) -> Result<TryLock<AsyncAllGuard>> {
+    let mut all = AsyncAllGuard::new();
+    for lock in locks {
+        let lock: AsyncLock = lock.cancelled_by(all.first_loss().cancel()).to_async();
+        let wait = deadline.map_or(wait, |deadline| wait_of(lock.0.time_to(deadline)));
+        match lock.obtain(wait).await {
+            Ok(TryLock::Granted(guard)) => {
+                guard.claim.tell_when_lost(all.first_loss());
+                all.add(guard);
+            }
+            Ok(TryLock::Busy(busy)) => return Ok(TryLock::Busy(busy)),
+            Err(error) => return Err(all.ended(error)),
+        }
+    }
+    all.complete()
+}
+
+impl AsyncAllGuard {
+    /// Ready when the first hold is lost, and never if the locks are released before. As [`AsyncHold::lost`].
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + Sync + Unpin + use<> {
+        UntilLost::of(self.guards.iter().map(|guard| &*guard.claim))
+    }
+
+    /// Prolongs all holds by one call of the backend. See [`AllGuard::renew`].
+    ///
+    /// # Errors
+    /// As [`AllGuard::renew`].
+    pub async fn renew(&self) -> Result<Duration> {
+        let Some(first) = self.guards.first() else { return Ok(Duration::ZERO) };
+        let claims: Vec<_> = self.guards.iter().map(|guard| Arc::clone(&guard.claim)).collect();
+        let shared = Arc::clone(&first.shared);
+        let renew = move || shared.parts().renew_now(&claims.iter().collect::<Vec<_>>());
+        asked(&first.shared, &first.claim.lock.name, renew).await
+    }
+
+    /// Releases all locks, the last name first, and waits until the server has said so. Once it was polled the releases go on, even
+    /// if this future is dropped.
+    ///
+    /// # Errors
+    /// The first error, each as of [`AsyncGuard::unlock`].
+    pub async fn unlock(mut self) -> Result<()> {
+        let mut guards = std::mem::take(&mut self.guards);
+        // All holds are given up at once: a hold whose lease ends while the server is told of other holds is not lost.
+        let given_up: Vec<_> = guards.iter_mut().rev().map(AsyncGuard::give_up).collect();
+        let mut result = Ok(());
+        for (guard, until) in guards.iter().rev().zip(given_up) {
+            let told = match until {
+                Ok(until) => guard.released(until).await,
+                Err(error) => Err(error),
+            };
+            result = result.and(told);
+        }
+        result
+    }
+}
+
+impl AsyncLock {
+    /// Waits for the lock, runs the work, and releases the lock. If the hold is lost, the work is dropped at its next `await`.
+    ///
+    /// ```
+    /// # use fairlock::{AsyncLock, FencingToken};
+    /// # async fn write(_: FencingToken) -> Result<u32, std::io::Error> { Ok(7) }
+    /// async fn report(lock: &AsyncLock) -> fairlock::Result<()> {
+    ///     let written = lock.with(async |hold| write(hold.token()).await).await?; // the `?` is for the lock
+    ///     println!("{written:?}"); // what the work returned
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// Dropping the future drops the work and then releases the lock in the background. Work that does not `await` is not
+    /// interrupted: there [`check`](AsyncHold::check) helps.
+    ///
+    /// # Errors
+    /// As [`Lock::with`]. After [`Error::Lost`] the work was dropped, or what it returned.
+    pub async fn with<W: Future>(&self, work: impl FnOnce(AsyncHold) -> W) -> Result<W::Output> {
+        self.lock().await?.finish(work).await
+    }
+
+    /// As [`with`](Self::with), but makes one attempt to get the lock, as [`try_lock`](Self::try_lock) does.
+    ///
+    /// # Errors
+    /// As [`with`](Self::with).
+    pub async fn try_with<W: Future>(&self, work: impl FnOnce(AsyncHold) -> W) -> Result<TryLock<W::Output>> {
+        finish(self.try_lock().await?, work).await
+    }
+
+    /// As [`with`](Self::with), but waits for the lock at most `timeout`, as [`try_lock_for`](Self::try_lock_for) does. The time of the
+    /// work does not count.
+    ///
+    /// # Errors
+    /// As [`with`](Self::with).
+    pub async fn with_for<W: Future>(
+        &self,
+        timeout: Duration,
+        work: impl FnOnce(AsyncHold) -> W,
+    ) -> Result<TryLock<W::Output>> {
+        finish(self.try_lock_for(timeout).await?, work).await
+    }
+
+    /// Leads whenever it is this task's turn: waits for the lock, and runs the work for as long as the hold lasts. When the term
+    /// is over, by a loss, a [`Cancel`](crate::Cancel) of this handle or a [`drain`](crate::Client::drain), the work is dropped at its
+    /// next `await`. After a loss, or while the server does not answer, it asks again.
+    ///
+    /// ```
+    /// # use std::{future::pending, time::Duration};
+    /// # use fairlock::{AsyncLock, FencingToken};
+    /// # async fn act(_: FencingToken) { pending().await }
+    /// async fn campaign(lock: &AsyncLock) -> fairlock::Result<()> {
+    ///     lock.lead(async |term| {
+    ///         println!("leads, token {}", term.token());
+    ///         act(term.token()).await // until the term is over; to return is to resign
+    ///     })
+    ///     .await?;
+    ///     Ok(()) // also after a drain
+    /// }
+    /// ```
+    ///
+    /// Returns what the work returned; the lock is then released. Returns `None` if a drain or a shutdown has ended the campaign.
+    /// Dropping the future drops the work, and resigns in the background.
+    /// The closure may be called again, so it borrows: `async |term|`, without `move`.
+    ///
+    /// # Errors
+    /// As [`Lock::lead`].
+    pub async fn lead<W: Future>(&self, mut work: impl FnMut(AsyncHold) -> W) -> Result<Option<W::Output>> {
+        let mut campaign = Campaign::default();
+        loop {
+            let ended = match self.lock().await {
+                Ok(guard) => {
+                    campaign.is_won();
+                    self.term(guard, &mut work).await
+                }
+                Err(error) => Err(error),
+            };
+            let shared = &self.0.shared;
+            let now = shared.now();
+            let Some(pause) = campaign.pause_after(&ended, now) else { return unless_drained(ended) };
+            if !pause.is_zero() {
+                shared.timers.pause(now + pause, &shared.config.clock).await;
+            }
+        }
+    }
+
+    async fn term<W: Future>(
+        &self,
+        guard: AsyncGuard,
+        work: &mut impl FnMut(AsyncHold) -> W,
+    ) -> Result<W::Output> {
+        let _listening = self.0.cancel.as_ref().map(|cancel| cancel.listen(&guard.claim));
+        let led = guard.during(work(guard.again()), || self.0.may_lead()).await;
+        let released = guard.unlock().await;
+        finished(released, led?)
+    }
+}
+
+async fn finish<W: Future>(
+    locked: TryLock<AsyncGuard>,
+    work: impl FnOnce(AsyncHold) -> W,
+) -> Result<TryLock<W::Output>> {
+    match locked {
+        TryLock::Granted(guard) => guard.finish(work).await.map(TryLock::Granted),
+        TryLock::Busy(busy) => Ok(TryLock::Busy(busy)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wait for a loss that is dropped leaves nothing at the claim. A `select!` in a loop makes such a wait at each turn.
+    #[test]
+    fn a_dropped_wait_for_a_loss_leaves_nothing() {
+        let (first_loss, lost) = FirstLoss::new();
+        drop(UntilLost { first_loss: first_loss.clone(), lost });
+        assert!(!first_loss.is_open(), "the claim forgets it");
     }
 }

@@ -1,40 +1,39 @@
 //! Locks for tasks: waits are futures, and neither a wait nor a release blocks a thread. Any executor will do.
+//!
+//! Calls that block, such as an operator's look, begin with the first poll of their future, and go on if it is dropped. The client's
+//! threads for calls make those that last for a few attempts, and a thread of its own makes each of the others. No executor's pool is
+//! used: the program's own work may fill it, and wait for this very call.
 
-mod all;
-mod calls;
 mod guard;
-mod hold;
-mod insight;
-mod work;
 
-use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
-use crate::backend::Wait;
-use crate::cancel::{Cancel, Listening};
+use parking_lot::Mutex;
+
+pub(super) use guard::obtain_all;
+pub use guard::{AsyncAllGuard, AsyncGuard, AsyncHold};
+
+use super::guard::{Owner, Ownership, ThisThread, TryLock};
+use super::lock::{Lock, terms};
+use super::request::{Caller, wait_of};
+use crate::backend::{BackendError, BackendErrorKind, LockState, Wait, Waiter};
+use crate::backlog::Lasts;
 use crate::claim::{Claim, Patience, TaskStep};
 use crate::error::{Error, Result};
 use crate::flow::{count, end_of, error_of, without};
-use crate::handle::as_lock::terms;
-use crate::handle::caller::{Caller, wait_of};
-use crate::handle::guard::TryLock;
-use crate::handle::lock::Lock;
-use crate::handle::owner::{Owner, Ownership, ThisThread};
-use crate::ids::LockKind;
-use crate::shared::Handles;
+use crate::ids::{LockKind, LockName, OwnerId};
+use crate::shared::{Handles, Shared};
 use crate::stats::Outcome;
 use crate::tasks;
-
-pub use all::AsyncAllGuard;
-pub(super) use all::obtain_all;
-use calls::asked;
-pub(super) use calls::on_its_own_thread;
-pub use guard::AsyncGuard;
-pub use hold::AsyncHold;
+use crate::time::{Cancel, Clock, Listening, TaskSlot};
+use crate::timers::no_thread;
 
 /// A [`Lock`] for tasks, made by [`Lock::to_async`]. Cheap to clone. It needs no runtime: its futures are woken by the client.
 ///
@@ -79,26 +78,6 @@ pub use hold::AsyncHold;
 /// Wakers run on the client's threads, and on threads that release a lock: a waker that blocks keeps others from being woken.
 #[derive(Clone, Debug)]
 pub struct AsyncLock(pub(super) Caller<ThisThread>, Ends);
-
-/// The last field of a task's handle. If this handle is the client's last, a thread ends the client, and not this drop. The other
-/// fields are dropped before, and never drop the last handle.
-#[derive(Clone, Debug)]
-pub(super) struct Ends(Option<Arc<Handles>>);
-
-impl Ends {
-    pub(super) fn new(shared: &Arc<Handles>) -> Ends {
-        Ends(Some(Arc::clone(shared)))
-    }
-}
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        let Some(handles) = self.0.take() else { return };
-        let shared = Arc::clone(&handles.0);
-        drop(handles); // if it was the last one, this waits a moment
-        Arc::into_inner(shared).map_or((), tasks::end_elsewhere)
-    }
-}
 
 impl<O: Ownership> Lock<O> {
     /// This lock for tasks, with the terms and the [`Cancel`] of this handle. Its waits and releases block no thread. Makes no round
@@ -145,6 +124,73 @@ impl AsyncLock {
     /// See [`Lock`].
     pub fn try_lock_for(&self, timeout: Duration) -> TryLocking {
         self.obtain(wait_of(timeout))
+    }
+
+    /// As [`Lock::is_locked`].
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub async fn is_locked(&self) -> Result<bool> {
+        self.ask(|lock| lock.is_locked()).await
+    }
+
+    /// As [`Lock::inspect`].
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub async fn inspect(&self) -> Result<LockState> {
+        self.ask(|lock| lock.inspect()).await
+    }
+
+    /// As [`Lock::inspect_queue`].
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub async fn inspect_queue(&self, part: Range<u64>) -> Result<LockState> {
+        self.ask(|lock| lock.inspect_queue(part)).await
+    }
+
+    /// As [`Lock::find_waiter`].
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub async fn find_waiter(&self, owner: &OwnerId) -> Result<Option<(u64, Waiter)>> {
+        let owner = owner.clone();
+        self.ask(move |lock| lock.find_waiter(&owner)).await
+    }
+
+    /// As [`Lock::force_unlock`].
+    ///
+    /// # Errors
+    /// As [`Lock::force_unlock`].
+    pub async fn force_unlock(&self) -> Result<bool> {
+        self.ask(|lock| lock.force_unlock()).await
+    }
+
+    /// As [`Lock::force_unlock_of`].
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub async fn force_unlock_of(&self, owner: &OwnerId) -> Result<bool> {
+        let owner = owner.clone();
+        self.ask(move |lock| lock.force_unlock_of(&owner)).await
+    }
+
+    /// As [`Lock::kick`].
+    ///
+    /// # Errors
+    /// As [`Lock::inspect`].
+    pub async fn kick(&self, waiter: &Waiter) -> Result<bool> {
+        let waiter = waiter.clone();
+        self.ask(move |lock| lock.kick(&waiter)).await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&Lock) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let lock = Lock(self.0.clone());
+        asked(&self.0.shared, &self.0.lock.name, move || call(&lock)).await
     }
 
     pub(super) fn obtain(&self, wait: Wait) -> TryLocking {
@@ -336,6 +382,117 @@ impl Drop for Attempt {
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Attempt").field("lock", &self.lock.0.lock).finish_non_exhaustive()
+    }
+}
+
+/// The last field of a task's handle. If this handle is the client's last, a thread ends the client, and not this drop. The other
+/// fields are dropped before, and never drop the last handle.
+#[derive(Clone, Debug)]
+pub(super) struct Ends(Option<Arc<Handles>>);
+
+impl Ends {
+    pub(super) fn new(shared: &Arc<Handles>) -> Ends {
+        Ends(Some(Arc::clone(shared)))
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let Some(handles) = self.0.take() else { return };
+        let shared = Arc::clone(&handles.0);
+        drop(handles); // if it was the last one, this waits a moment
+        Arc::into_inner(shared).map_or((), tasks::end_elsewhere)
+    }
+}
+
+/// Makes a call that may last long on a thread of this name, from the first poll on.
+pub(super) async fn on_its_own_thread<T: Send + 'static>(
+    name: &str,
+    clock: Clock,
+    call: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (run, called) = Called::of(call);
+    clock.announce_background();
+    let run = move || {
+        // Held until the task is woken: a manual clock does not move between the end of the call and the wake-up.
+        let _attends = clock.attend_in_background();
+        run();
+    };
+    if let Err(error) = thread::Builder::new().name(name.to_owned()).spawn(run) {
+        let source = Box::new(no_thread("no thread for this call", error));
+        return Err(Error::Unavailable { lock: None, source });
+    }
+    called.wait().await
+}
+
+/// Makes a call about this lock on a thread for calls, from the first poll on. A backend that does not block is asked here: under a paused
+/// clock of a runtime no other thread may be needed.
+///
+/// # Errors
+/// Those of the call; [`Error::Unavailable`] if it had to wait for the outage limit: others were not answered.
+pub(super) async fn asked<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    lock: &LockName,
+    call: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    if shared.backend.is_non_blocking() {
+        call()
+    } else {
+        by_the_client(shared, lock, Lasts::Briefly, call).await
+    }
+}
+
+/// The same, but never here: the call may pause.
+async fn by_the_client<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    lock: &LockName,
+    lasts: Lasts,
+    call: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (config, name) = (Arc::clone(&shared.config), lock.clone());
+    let until = shared.now() + config.outage_limit;
+    let (run, called) = Called::of(move || {
+        if config.now() < until {
+            return call();
+        }
+        let what = "the call had to wait too long to be made";
+        Err(Error::about(&name, BackendError::new(BackendErrorKind::Unavailable, what)))
+    });
+    tasks::call_elsewhere(shared, Box::new(run), lasts).map_err(|error| Error::about(lock, error))?;
+    called.wait().await
+}
+
+/// Where the other thread leaves the result, and the task its waker.
+struct Called<T> {
+    result: Mutex<Option<thread::Result<Result<T>>>>,
+    task: TaskSlot,
+}
+
+impl<T: Send + 'static> Called<T> {
+    /// The call for another thread, and where it leaves its result. If no task waits any more, the call is made all the same.
+    fn of(
+        call: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> (impl FnOnce() + Send + 'static, Arc<Called<T>>) {
+        let here = Arc::new(Called { result: Mutex::new(None), task: TaskSlot::default() });
+        let there = Arc::clone(&here);
+        let run = move || {
+            let result = catch_unwind(AssertUnwindSafe(call));
+            let mut kept = there.result.lock();
+            *kept = Some(result);
+            there.task.is_due();
+            drop(kept);
+            there.task.wake_if_due();
+        };
+        (run, here)
+    }
+
+    /// Waits for the result, and passes a panic on.
+    async fn wait(&self) -> Result<T> {
+        let result = poll_fn(|context| {
+            self.task.register(context.waker());
+            self.result.lock().take().map_or(Poll::Pending, Poll::Ready)
+        });
+        result.await.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 
