@@ -17,8 +17,8 @@ use crate::net::{AddressMap, Arrangement, Servers, Settings, Target, Timeouts};
 use crate::redisson::{Channels, Fair, Locks, Plain};
 #[cfg(feature = "redisson")]
 use crate::rules::Queue;
+use crate::rules::Shared;
 use crate::script::keys::KeyCache;
-use crate::shared::Shared;
 use crate::wake_ups::WakeUps;
 
 /// Which waiter of a fair lock is next, and how it learns of its turn.

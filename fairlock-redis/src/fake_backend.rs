@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock_core::backend::{Hold, LockId, Place, RequestId};
+use fairlock_core::backend::{Hold, LockId, Place, RequestId, Wake, WakeSink};
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 use parking_lot::Mutex;
 use redis::Value;
@@ -76,4 +76,14 @@ pub(crate) fn of(
     });
     let builder = RedisBackend::builder(&format!("redis://{}", server.address()));
     (build(builder).connect().unwrap(), ran)
+}
+
+/// The client of a test, which keeps what it is told.
+#[derive(Default)]
+pub(crate) struct RecordedWakeUps(pub(crate) Mutex<Vec<String>>);
+
+impl WakeSink for RecordedWakeUps {
+    fn wake(&self, wake: Wake<'_>) {
+        self.0.lock().push(format!("{wake:?}"));
+    }
 }

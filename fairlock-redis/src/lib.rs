@@ -12,7 +12,7 @@
 //! | --- | --- |
 //! | `builder`, `doctor`, `locks`, `backend` | what a program calls |
 //! | `hand_off`, `redisson` | the rules of a lock: ours, for any capacity, and Redisson's (a feature) |
-//! | `rules`, `shared`, `wake_ups` | the trait of the rules, and what all rules use |
+//! | `rules`, `wake_ups` | the trait of the rules, and what all rules use |
 //! | `durable` | around scripts and replies: what survives a server that forgets |
 //! | `script` | keys, arguments, the Lua, replies |
 //! | `net` | connections; knows no lock, and nothing of this crate |
@@ -37,7 +37,6 @@ mod net;
 mod redisson;
 mod rules;
 mod script;
-mod shared;
 mod wake_ups;
 
 pub use backend::RedisBackend;

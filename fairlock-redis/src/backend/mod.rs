@@ -15,10 +15,9 @@ use fairlock_core::{ClientId, Clock, LockKind};
 use redis::Value;
 
 use crate::net::{Order, attempt_ttl};
-use crate::rules::{By, Kinds, Look, Queue, Rules};
+use crate::rules::{By, Kinds, Look, Queue, Rules, Shared};
 use crate::script::Call;
 use crate::script::reply::missing;
-use crate::shared::Shared;
 
 const NO_PLAIN: &str = "plain locks need the feature `redisson`";
 

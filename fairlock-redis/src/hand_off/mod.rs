@@ -2,29 +2,29 @@
 //! publishes a message for each. A fair lock has one unit: the releasing script itself makes the next waiter the holder.
 //!
 //! One trip from release to the next holder, and no work that grows with the queue. Each client has one channel for all
-//! its messages, so waiting needs no further subscription.
+//! its messages, so waiting needs no further subscription. `look.rs` reads what `inspect` shows.
 
 mod look;
-mod shared_name;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fairlock_core::LockKind;
 use fairlock_core::backend::{
     Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept, LockId, Place,
     Released, Renewal, RequestId, Wait, Withdrawn,
 };
-use redis::Value;
+use fairlock_core::{LockKind, LockName};
+use parking_lot::Mutex;
+use redis::{Value, cmd};
 
-use self::shared_name::SharedNames;
 use crate::net::attempt_length;
-use crate::rules::{By, Rules};
+use crate::rules::{By, Rules, Shared};
 use crate::script::reply::{Row, missing, number, rank, recheck_in, token, unintelligible};
 use crate::script::scripts::Argument::{BeginBy, Member, Number, Options, Text};
-use crate::script::scripts::{self, Argument, Script, at_least_millis, millis};
-use crate::script::{Call, reply};
-use crate::shared::Shared;
+use crate::script::scripts::{Argument, Script, at_least_millis, millis};
+use crate::script::{Call, reply, scripts};
 
 /// Our own queue, for locks of any capacity.
 pub(crate) struct HandOff {
@@ -296,6 +296,58 @@ impl Rules for HandOff {
     fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
         self.take(hold.lock, Some(hold))
     }
+}
+
+/// How long a name is left alone: a look without the right to the key is an entry in the server's ACL LOG.
+const ONCE_IN: Duration = Duration::from_secs(3600);
+/// The least time between two looks. So a silent server delays the thread, which may be the watchdog, by one response time-out at
+/// most; and at most sixty names are remembered.
+const ANY_ONCE_IN: Duration = Duration::from_secs(60);
+
+/// Logs a warning if clients of both disciplines wait for one name.
+///
+/// A queued waiter is told that a hold of another discipline has the lock. The hold may be of Redisson's plain lock, whose waiters get
+/// the lock when our queue is empty. But Redisson's fair lock has its own queue, and the two queues have no common order. So the client
+/// looks whether there is such a queue, outside of the scripts, which do not need to know.
+///
+/// The look is for the log alone. If the user lacks the right to the key, or there is no answer, nothing follows.
+///
+/// Here: the names that were looked for in the last hour.
+#[derive(Default)]
+struct SharedNames(Mutex<HashMap<LockName, Instant>>);
+
+impl SharedNames {
+    /// A reply said that a hold of another discipline has this lock. If it is time, looks whether clients of that discipline wait, too.
+    fn seen_foreign(&self, shared: &Shared, lock: &LockId) {
+        if self.is_due(&lock.name, Instant::now()) && has_queue(shared, lock) {
+            log::warn!(
+                target: "fairlock::acquire",
+                event = "two disciplines", lock = lock.name.as_str();
+                "lock {}: clients wait for it in Redisson's queue (discipline `Redisson`) and in ours (`HandOff`); there is no order \
+                 between the two, and theirs gets the lock only when ours is empty: choose one discipline for all clients of a lock",
+                lock.name
+            );
+        }
+    }
+
+    /// Whether to look now. If so, the look counts as done.
+    fn is_due(&self, lock: &LockName, now: Instant) -> bool {
+        let mut looked = self.0.lock();
+        looked.retain(|_, at| now.saturating_duration_since(*at) < ONCE_IN);
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < ANY_ONCE_IN;
+        let is_due = !looked.contains_key(lock) && !looked.values().any(is_recent);
+        if is_due {
+            looked.insert(lock.clone(), now);
+        }
+        is_due
+    }
+}
+
+fn has_queue(shared: &Shared, lock: &LockId) -> bool {
+    let Ok(keys) = shared.keys(lock) else { return false };
+    let question = cmd("EXISTS").arg(keys.queue()).get_packed_command();
+    let answer = shared.servers.call(keys.lock(), |route| route.call(&question));
+    answer.is_ok_and(|answer| answer == Value::Int(1))
 }
 
 #[cfg(test)]

@@ -9,9 +9,8 @@ use fairlock_core::{ClientId, FencingToken, OwnerId};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::fake_backend::{LEASE, Ran, hold, id, of, owner, place};
+use crate::fake_backend::{LEASE, Ran, RecordedWakeUps, hold, id, of, owner, place};
 use crate::net::test_server::{Act, FakeServer, confirmed, polite};
-use crate::wake_ups::recorded::RecordedWakeUps;
 use crate::{Durability, RedisBackend};
 
 const MEMBER: &str = "u:1:000000000000001f";
@@ -285,4 +284,27 @@ fn the_queue_has_locks_of_any_capacity_and_no_plain_ones() {
     let kinds = [LockKind::Fair, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }, LockKind::Plain];
     assert_eq!(kinds.map(|kind| backend.0.fair.supports(kind)), [true, true, true, false]);
     assert_eq!(backend.keeps_only(), "plain locks need the feature `redisson`");
+}
+
+#[test]
+fn a_name_is_looked_for_once_an_hour_and_any_once_a_minute() {
+    let names = ["a", "b"].map(|name| LockName::new(name).unwrap());
+    let (shared, start) = (SharedNames::default(), Instant::now());
+    let is_due = |name: usize, seconds| shared.is_due(&names[name], start + Duration::from_secs(seconds));
+    assert!(is_due(0, 0));
+    assert!(!is_due(0, 0) && !is_due(1, 59));
+    assert!(is_due(1, 60));
+    assert!(!is_due(0, 3599));
+    assert!(is_due(0, 3600));
+    assert!(!is_due(1, 3659) && is_due(1, 3660));
+}
+
+#[test]
+fn only_the_names_of_an_hour_are_remembered() {
+    let (shared, start) = (SharedNames::default(), Instant::now());
+    for second in 0..20_000 {
+        let name = LockName::new(&second.to_string()).unwrap();
+        shared.is_due(&name, start + Duration::from_secs(second));
+    }
+    assert_eq!(shared.0.lock().len(), 60);
 }

@@ -6,7 +6,7 @@ use fairlock_core::backend::{BackendError, BackendErrorKind, Place, Wake, WakeSi
 use fairlock_core::{LockName, OwnerId};
 use parking_lot::Mutex;
 
-use crate::shared::Shared;
+use crate::rules::Shared;
 use crate::wake_ups::OtherChannels;
 
 /// The waiters of all clients of a backend.
@@ -126,7 +126,7 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wake_ups::recorded::RecordedWakeUps;
+    use crate::fake_backend::RecordedWakeUps;
 
     fn waiter(lock: &str, owner: &str) -> Waiter {
         (LockName::new(lock).unwrap(), OwnerId::new(owner))

@@ -3,29 +3,28 @@
 //! Both have one holder under its owner's name, and their waiters listen on Redisson's channels.
 
 mod channels;
-mod fair;
-mod plain;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fairlock_core::LockKind;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldKept, LockId, Place, RequestId, Wait,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldKept, Holder, LockId, LockState, Place,
+    RequestId, Wait, Waiter,
 };
+use fairlock_core::{LockKind, LockName, OwnerId};
+use parking_lot::Mutex;
 use redis::Value;
 
-pub(crate) use self::channels::Channels;
-use self::channels::Subscribed;
-pub(crate) use self::fair::Fair;
-pub(crate) use self::plain::Plain;
-use crate::rules::{By, Rules};
-use crate::script::keys::Keys;
-use crate::script::reply::{Row, missing};
+pub(crate) use channels::Channels;
+
+use channels::Subscribed;
+
+use crate::rules::{By, Look, Queue, Rules, Shared};
+use crate::script::keys::{Keys, redisson_queues};
+use crate::script::reply::{Row, items, missing, number, rank, text, time, token, unintelligible, written};
 use crate::script::scripts::Argument::{BeginBy, Channel, Number, Request, Text};
 use crate::script::scripts::{Argument, at_least_millis, millis};
-use crate::script::{Call, reply, scripts};
-use crate::shared::Shared;
+use crate::script::{Call, foreign, reply, scripts};
 
 /// Locks of one kind.
 pub(crate) struct Locks<K> {
@@ -185,5 +184,322 @@ impl<K: Kind> Rules for Locks<K> {
 
     fn keeps_place_by_owner(&self) -> bool {
         self.kind.keeps_place_by_owner()
+    }
+}
+
+/// Discipline `Redisson`: the fair lock whose queue is shared with Java.
+///
+/// Each waiter has its own channel, on which the releaser tells it to ask again. The list holds the order; the
+/// sorted set holds the time at which each waiter counts as dead, and heartbeats keep our own entries alive in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fair {
+    /// How long places in the queue last.
+    pub(crate) thread_wait: Duration,
+}
+
+impl Kind for Fair {
+    fn supports(&self, kind: LockKind) -> bool {
+        kind != LockKind::Plain && !kind.is_shared()
+    }
+
+    fn mode(&self, place: &Place<'_>) -> &'static str {
+        match place.wait {
+            Wait::No => "once",
+            _ => "wait",
+        }
+    }
+
+    /// A place lasts as long as its caller waits, or for the thread wait.
+    fn time_of(&self, place: &Place<'_>) -> Duration {
+        match place.wait {
+            Wait::UpTo(time) => time,
+            _ => self.thread_wait,
+        }
+    }
+
+    fn channel(&self, place: &Place<'_>, keys: &Keys) -> String {
+        format!("{}:{}", keys.channel(), place.owner)
+    }
+
+    fn warn_of(&self, place: &Place<'_>, answer: &Row<'_>, shared: &Shared) -> Result<(), BackendError> {
+        if answer.word == "queued"
+            && answer.at(3, number)? != 0
+            && is_news(&mut LOGGED.lock(), &place.lock.name, Instant::now())
+        {
+            log::warn!(
+                target: "fairlock::acquire",
+                event = "repaired", lock = place.lock.name.as_str(), owner = place.owner.as_str();
+                "lock {}: queue and timeouts at {} disagreed about {}: repaired, and put at the tail",
+                place.lock.name,
+                shared.servers,
+                place.owner
+            );
+        }
+        Ok(())
+    }
+
+    fn keeps_place_by_owner(&self) -> bool {
+        true
+    }
+}
+
+/// The locks whose repairs were logged in the last minute: one line for each, and for no more than [`MOST_LOGGED`].
+static LOGGED: Mutex<Vec<(LockName, Instant)>> = Mutex::new(Vec::new());
+const MOST_LOGGED: usize = 16;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Whether a repair of this lock's queue is worth a line in the log.
+fn is_news(logged: &mut Vec<(LockName, Instant)>, lock: &LockName, now: Instant) -> bool {
+    logged.retain(|(_, at)| now.saturating_duration_since(*at) < MINUTE);
+    let is_news = logged.len() < MOST_LOGGED && logged.iter().all(|(known, _)| known != lock);
+    if is_news {
+        logged.push((lock.clone(), now));
+    }
+    is_news
+}
+
+impl Queue for Locks<Fair> {
+    fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
+        let arguments = [at.from, at.many, at.examined].map(Argument::Number);
+        Ok(Call::new(&scripts::INSPECT, self.shared.keys(lock)?, arguments))
+    }
+
+    fn seen(&self, _: LockKind, reply: &Value) -> Result<LockState, BackendError> {
+        let row = Row::of(reply)?;
+        let mut state = LockState::default();
+        // A field that can't be read was written neither by fairlock nor by Redisson.
+        let holder = holder(&row);
+        let holder =
+            holder.map_err(|_| foreign(&self.shared.servers, "the holder can't be read", "inspect"))?;
+        state.holders = holder.into_iter().collect();
+        (state.queue_length, state.absent) = (row.at(2, rank)?, row.at(3, rank)?);
+        state.queue = row.at(4, items)?.iter().map(waiter).collect::<Result<_, _>>()?;
+        Ok(state)
+    }
+
+    fn keys_like(&self, pattern: &str) -> (Vec<String>, &'static str) {
+        (redisson_queues(pattern).to_vec(), "list")
+    }
+
+    fn needed<'k>(&self, keys: &'k Keys, _: &'k str) -> [Vec<Vec<&'k str>>; 2] {
+        let (timeouts, queue) = (keys.timeouts(), keys.queue());
+        let all = vec![
+            vec!["ZADD", timeouts, "XX", "0", "a"],
+            vec!["ZSCORE", timeouts, "a"],
+            vec!["ZREM", timeouts, "a"],
+            vec!["ZRANGE", timeouts, "0", "0"],
+            vec!["ZCARD", timeouts],
+            vec!["LINDEX", queue, "0"],
+            vec!["LPOP", queue],
+            vec!["LPOS", queue, "a"],
+            vec!["LRANGE", queue, "0", "0"],
+            vec!["LREM", queue, "0", "a"],
+            vec!["LLEN", queue],
+            vec!["RPUSH", queue, "a"],
+        ];
+        [all, Vec::new()]
+    }
+}
+
+/// Owner, and the rest of its time.
+fn waiter(row: &Value) -> Result<Waiter, BackendError> {
+    let [owner, left] = items(row)? else { return Err(unintelligible(row)) };
+    let mut waiter = Waiter::new(OwnerId::new(&written(owner)?));
+    waiter.place_left = time(left)?;
+    Ok(waiter)
+}
+
+/// The first two items of the reply: the holder, and the lease left.
+fn holder(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
+    let [owner, count, grant @ ..] = row.at(0, items)? else { return Ok(None) };
+    let count = u32::try_from(number(count)?).map_err(|_| row.unexpected())?;
+    let mut holder = Holder::new(OwnerId::new(&written(owner)?), count);
+    holder.lease_left = row.at(1, time)?;
+    if let [fencing_token, label, held] = grant {
+        holder.token = Some(token(fencing_token)?);
+        holder.held_for = text(held)?.parse().ok().map(Duration::from_millis);
+        holder.set_label(&written(label)?);
+    }
+    Ok(Some(holder))
+}
+
+/// The plain lock, as Redisson's `RedissonLock`: no queue, and one channel a lock for all waiters.
+pub(crate) struct Plain;
+
+impl Kind for Plain {
+    fn supports(&self, kind: LockKind) -> bool {
+        kind == LockKind::Plain
+    }
+
+    fn mode(&self, _: &Place<'_>) -> &'static str {
+        "once"
+    }
+
+    fn time_of(&self, _: &Place<'_>) -> Duration {
+        Duration::ZERO
+    }
+
+    fn channel(&self, _: &Place<'_>, keys: &Keys) -> String {
+        keys.channel().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::RedisBackend;
+    use crate::builder::{Discipline, RedisBuilder};
+    use crate::fake_backend::{LEASE, bulk, id, of, owner, place, with};
+    use crate::rules::{By, Kinds};
+    use fairlock_core::FencingToken;
+    use fairlock_core::backend::{Acquire, Acquired, Backend, BackendErrorKind, only};
+
+    const FAIR: Fair = Fair { thread_wait: Duration::from_secs(300) };
+    const CHANNEL: &str = "redisson_lock__channel:{a}";
+    const REQUEST: &str = "000000000000001f";
+
+    fn backend() -> RedisBackend {
+        with(Discipline::Redisson, |_, _| String::new()).0
+    }
+
+    /// {state, holder, lease left, length of the queue, absent, queue}
+    fn reply(holder: Vec<Value>, queue: Vec<Value>) -> Value {
+        let numbers = [1500, 4, 1].map(Value::Int);
+        let items = [bulk("state"), Value::Array(holder)].into_iter().chain(numbers);
+        Value::Array(items.chain([Value::Array(queue)]).collect())
+    }
+
+    #[test]
+    fn repairs_are_a_line_a_minute_for_each_lock_and_for_few_locks() {
+        let (start, mut logged) = (Instant::now(), Vec::new());
+        let mut is_news = |n: usize, at| {
+            super::is_news(&mut logged, &LockName::new(&format!("repaired:{n}")).unwrap(), start + at)
+        };
+        let second = Duration::from_secs(1);
+        assert_eq!([is_news(0, second), is_news(0, 2 * second), is_news(1, 3 * second)], [true, false, true]);
+        let news = (0..100).filter(|n| is_news(*n, 4 * second)).count();
+        assert_eq!(news, MOST_LOGGED - 2);
+        assert!(is_news(0, 61 * second));
+    }
+
+    /// An attempt says how long its place lasts, and whether the attempt is repeated.
+    #[test]
+    fn an_attempt_tells_the_life_of_its_place() {
+        for (kind, wait, time, mode) in [
+            (LockKind::Fair, Wait::No, "300000", "once"),
+            (LockKind::Fair, Wait::Forever, "300000", "wait"),
+            (LockKind::Fair, Wait::UpTo(Duration::from_secs(2)), "2000", "wait"),
+            (LockKind::Plain, Wait::Forever, "1", "once"),
+        ] {
+            let build = |builder: RedisBuilder| {
+                builder.discipline(Discipline::Redisson).thread_wait(FAIR.thread_wait)
+            };
+            let (backend, ran) = of(build, |_, _| "*0\r\n".to_owned());
+            let (lock, owner) = (id(kind), owner());
+            let mut place = place(&lock, &owner);
+            (place.ttl, place.wait) = (Duration::from_secs(9), wait);
+            let mut ask = Acquire::new(place, LEASE);
+            ask.label = "nightly";
+            let rules = backend.0.rules(&lock).unwrap();
+            let renewal = rules.renew_places(&lock, &[(&place, LEASE)]);
+            for call in [rules.acquire(&ask), renewal, rules.withdraw(&place, By::Waiter)] {
+                backend.0.shared.run(&call.unwrap()).unwrap();
+            }
+            let mut sent = ran.lock().iter().map(|ran| ran.arguments.clone()).collect::<Vec<_>>();
+            // The end of an attempt is the server's time.
+            assert_eq!([0, 2].map(|at| sent[at].pop().unwrap().len()), [16; 2]);
+            let asked = vec!["u:1", REQUEST, "30000", time, "9000", mode, CHANNEL, "nightly"];
+            let renewed = vec![CHANNEL, "u:1", REQUEST, time, "30000"];
+            assert_eq!(sent, [asked, renewed, vec!["u:1", REQUEST, time, "9000", CHANNEL]]);
+        }
+        let (lock, owner) = (id(LockKind::Fair), owner());
+        let channel = FAIR.channel(&place(&lock, &owner), &Keys::of(&lock).unwrap());
+        assert_eq!(channel, format!("{CHANNEL}:u:1"));
+    }
+
+    /// Redisson's queue has fair locks, and finds places by their owners.
+    #[test]
+    fn redissons_queue_has_fair_locks_and_places_by_owner() {
+        let kinds =
+            [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }];
+        assert_eq!(kinds.map(|kind| FAIR.supports(kind)), [true, false, false, false]);
+        let (redisson, ours) = (backend(), with(Discipline::HandOff, |_, _| String::new()).0);
+        assert_eq!(kinds.map(|kind| redisson.supports(kind)), [true, true, false, false]);
+        assert_eq!(redisson.keeps_only(), "discipline Redisson has fair and plain locks only");
+        let by_owner = |backend: &RedisBackend, kind| backend.keeps_place_by_owner(&id(kind));
+        assert!(by_owner(&redisson, LockKind::Fair) && !by_owner(&redisson, LockKind::Plain));
+        assert!(!by_owner(&ours, LockKind::Fair));
+    }
+
+    #[test]
+    fn an_answer_of_the_queue_tells_whether_it_was_repaired() {
+        let answer = |reply: &'static str| {
+            let (backend, _) = with(Discipline::Redisson, move |_, _| reply.to_owned());
+            only(backend.acquire(&[Acquire::new(place(&id(LockKind::Fair), &owner()), LEASE)])).ok()
+        };
+        let granted = Acquired::Granted { token: FencingToken::new(7), lease: LEASE };
+        assert_eq!(answer("*3\r\n+granted\r\n:7\r\n:30000\r\n"), Some(granted));
+        let recheck_in = Duration::from_millis(500);
+        let queued = Acquired::Queued { rank: 2, recheck_in, ticket: 0, latest: 0 };
+        assert_eq!(answer("*5\r\n+queued\r\n:2\r\n:500\r\n:0\r\n:0\r\n"), Some(queued));
+        assert_eq!(answer("*4\r\n+queued\r\n:2\r\n:500\r\n:0\r\n"), None, "it does not tell");
+    }
+
+    #[test]
+    fn a_look_shows_the_holder_and_the_queue() {
+        let seen = |holder, queue| backend().0.fair.seen(LockKind::Fair, &reply(holder, queue));
+        let of_java = vec![bulk("u:1"), Value::Int(2)];
+        let waiters = [("v:1", 700), ("v:2", -1)];
+        let waiters = waiters.map(|(owner, left)| Value::Array(vec![bulk(owner), Value::Int(left)]));
+        let state = seen(of_java.clone(), waiters.to_vec()).unwrap();
+        let holder = state.holder().unwrap();
+        assert_eq!((holder.owner.as_str(), holder.hold_count, holder.token), ("u:1", 2, None));
+        assert_eq!(holder.lease_left, Some(Duration::from_millis(1500)));
+        assert_eq!((state.queue_length, state.absent), (4, 1));
+        let queue: Vec<_> =
+            state.queue.iter().map(|waiter| (waiter.owner.as_str(), waiter.place_left)).collect();
+        assert_eq!(queue, [("v:1", Some(Duration::from_millis(700))), ("v:2", None)]);
+        let grant = |label: &str| {
+            let ours = [of_java.clone(), vec![bulk("7"), bulk(label), bulk("250")]].concat();
+            let holder = seen(ours, Vec::new()).unwrap().holder().cloned().unwrap();
+            (holder.token, holder.held_for, holder.label)
+        };
+        let (token, held_for) = (Some(FencingToken::new(7)), Some(Duration::from_millis(250)));
+        assert_eq!(grant("nightly"), (token, held_for, Some("nightly".to_owned())));
+        assert_eq!(grant(""), (token, held_for, None));
+        assert!(seen(Vec::new(), Vec::new()).unwrap().holder().is_none());
+        let foreign = seen(vec![bulk("x"), bulk("y")], Vec::new()).unwrap_err();
+        assert_eq!(foreign.kind(), BackendErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn the_queue_is_found_by_its_key_and_needs_the_rights_to_it() {
+        let (backend, lock) = (backend(), id(LockKind::Fair));
+        assert_eq!(backend.0.fair.keys_like("a*"), (redisson_queues("a*").to_vec(), "list"));
+        let keys = Keys::of(&lock).unwrap();
+        let [all, of_several] = backend.0.fair.needed(&keys, "");
+        let on = |key: &str| all.iter().filter(|words| words[1] == key).count();
+        assert_eq!([on("redisson_lock_timeout:{a}"), on("redisson_lock_queue:{a}")], [5, 7]);
+        assert!(of_several.is_empty());
+    }
+
+    #[test]
+    fn a_look_names_the_part_of_the_queue() {
+        let empty = "*6\r\n+state\r\n*0\r\n:-1\r\n:0\r\n:0\r\n*0\r\n";
+        let (backend, ran) = with(Discipline::Redisson, |_, _| empty.to_owned());
+        let at = Look { from: 5, many: 6, examined: 7, kinds: Kinds::This };
+        backend.0.shared.run(&backend.0.fair.look(&id(LockKind::Fair), &at).unwrap()).unwrap();
+        assert_eq!(ran.lock()[0].arguments, ["5", "6", "7"]);
+    }
+
+    /// A plain lock has one channel, and neither a queue nor a time to wait.
+    #[test]
+    fn a_plain_lock_has_one_channel_and_no_queue() {
+        let kinds = [LockKind::Plain, LockKind::Fair, LockKind::ReadWrite];
+        assert_eq!(kinds.map(|kind| Plain.supports(kind)), [true, false, false]);
+        let (lock, owner) = (id(LockKind::Plain), owner());
+        let (keys, place) = (Keys::of(&lock).unwrap(), place(&lock, &owner));
+        assert_eq!(Plain.channel(&place, &keys), "redisson_lock__channel:{a}");
+        assert_eq!((Plain.mode(&place), Plain.time_of(&place)), ("once", Duration::ZERO));
     }
 }
