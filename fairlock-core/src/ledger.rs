@@ -35,7 +35,7 @@ use crate::error::{Error, Lost, LostCause};
 use crate::ids::{FencingToken, LockKind, LockName, OwnerId, hash_of};
 use crate::logging::{log_line, ms};
 use crate::losses::{LossCallbacks, Unlogged, log_loss};
-use crate::stats::Counters;
+use crate::stats::{Counters, Event};
 use crate::timers::Timers;
 
 /// The claims, and all that is told of their ends. Makes no call to the server.
@@ -79,12 +79,13 @@ impl Ledger {
     /// caller, which wakes the watchdog itself before its call returns.
     pub(crate) fn granted(&self, claim: &Claim, by: GrantedBy) {
         let Grant { token, waited, due_at, ends_at, recheck_at } = claim.take_grant();
-        self.counters.granted(&claim.lock, claim.request, by, waited);
+        let grant = |by| Event::Granted { by, waited, own_end: claim.terms.own_end() };
+        self.counters.count(&claim.lock, grant(self.counters.counts_by(claim.request, by)));
         claim.raise();
         self.timers.due_by(due_at);
         self.timers.ends_by(ends_at);
         self.recheck_by(claim, recheck_at);
-        self.counters.meter_grant(&claim.lock, by, waited, claim.terms.own_end());
+        self.counters.meter(&claim.lock, grant(by));
         let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*claim.config.label);
         log_line!(debug, "fairlock::acquire",
             event = "granted", lock = lock.as_str(), owner = owner.as_str(), label = label,
@@ -122,13 +123,13 @@ impl Ledger {
             self.forget(claim);
         }
         self.registry.remember_lost_leak(claim);
-        self.counters.lost(&claim.lock);
+        self.counters.count(&claim.lock, Event::Lost(cause));
         claim.raise();
-        self.counters.meter_loss(&claim.lock, cause);
+        self.counters.meter(&claim.lock, Event::Lost(cause));
         // The end of a leaving claim was counted at the unlock. A claim that leaves only now, since its waiters were told of
         // the loss, counts nothing more.
         if let Some(time) = held_for.filter(|_| !was_leaving) {
-            self.counters.held(&claim.lock, time);
+            self.counters.happened(&claim.lock, Event::Held(time));
         }
         Some(lost)
     }

@@ -27,6 +27,7 @@ use crate::error::{Error, LostCause, Result};
 use crate::flow::{Wish, end_of, error_of};
 use crate::logging::log_line;
 use crate::shared::Shared;
+use crate::stats::Event;
 use crate::time::wake_afterwards;
 
 /// First attempts in a thread's hands. The drop leaves the rest of them to the watchdog, even after a panic.
@@ -128,7 +129,7 @@ pub(crate) fn unlock(shared: &Arc<Shared>, claim: &Arc<Claim>, release: FirstAtt
         // From here on the watchdog begins no renewal.
         Unlocked::Last { held_for, .. } => {
             attempt_first(shared, claim, release);
-            shared.ledger.counters.held(&claim.lock, held_for);
+            shared.ledger.counters.happened(&claim.lock, Event::Held(held_for));
             Ok(())
         }
         Unlocked::Lost { lost, .. } => {

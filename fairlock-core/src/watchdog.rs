@@ -41,6 +41,7 @@ use crate::flow::{Parts, STEP_LIMIT};
 use crate::ids::FencingToken;
 use crate::logging::{LineLimit, log_line};
 use crate::shared::{Shared, Threads};
+use crate::stats::Event;
 use crate::timers::{Sleeper, Timers};
 use crate::{tasks, time};
 
@@ -265,11 +266,13 @@ fn renew(shared: &Shared, due: Vec<Due>) -> Vec<Due> {
         match after {
             AfterRenewal::Nothing => {}
             AfterRenewal::Unanswered => _ = unanswered.get_or_insert((claim.lock.name.clone(), error)),
-            AfterRenewal::Renewed(punctuality) => ledger.counters.renewed(&claim.lock, punctuality),
+            AfterRenewal::Renewed(punctuality) => {
+                ledger.counters.happened(&claim.lock, Event::Renewed(punctuality));
+            }
             AfterRenewal::Granted => ledger.granted(claim, GrantedBy::Polling),
             AfterRenewal::PlaceGone => places_gone.push(due),
             AfterRenewal::PlaceLost => {
-                ledger.counters.place_lost(&claim.lock);
+                ledger.counters.happened(&claim.lock, Event::PlaceLost);
                 places_gone.push(due);
             }
             // The place was lost; its caller has asked again meanwhile, and has the lock.
@@ -404,7 +407,7 @@ fn explain(shared: &Shared, pause: &Cell<Option<Instant>>) -> Option<Instant> {
         if let Some(holder) = seen.state.holder() {
             claim.waits_for(&name_of(holder), holder);
         }
-        shared.ledger.counters.slow_wait(&claim.lock);
+        shared.ledger.counters.happened(&claim.lock, Event::SlowWait);
     }
     pause.set(Some(shared.now() + BETWEEN_LOOKS));
     pause.get()

@@ -15,7 +15,7 @@ use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, P
 use crate::error::{Busy, Error, Result};
 use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
 use crate::logging::log_line;
-use crate::stats::Outcome;
+use crate::stats::{Event, Outcome};
 use crate::time::{self, Cancel, MOMENT};
 
 /// What a caller wants.
@@ -82,7 +82,7 @@ impl Parts<'_> {
             Some(Entered::Waiting(claim, now)) => self.ask_once(claim, wish.patience, now),
         });
         if let Some(outcome) = begun.as_ref().err().and_then(Outcome::of) {
-            self.ledger.counters.not_granted(wish.lock, outcome, Duration::ZERO);
+            self.ledger.counters.happened(wish.lock, Event::NotGranted(outcome, Duration::ZERO));
         }
         begun
     }
@@ -117,7 +117,8 @@ impl Parts<'_> {
             Err(error) => Outcome::of(error),
         };
         if let Some(outcome) = outcome {
-            self.ledger.counters.not_granted(&claim.lock, outcome, claim.waited(self.config.now()));
+            let waited = claim.waited(self.config.now());
+            self.ledger.counters.happened(&claim.lock, Event::NotGranted(outcome, waited));
         }
         waited
     }
@@ -356,7 +357,7 @@ impl Parts<'_> {
             self.timers.slow_by(claim.slow_at());
         }
         if let Some(ahead) = ahead {
-            self.ledger.counters.asked(&claim.lock, ahead);
+            self.ledger.counters.meter(&claim.lock, Event::Asked(ahead));
         }
         now
     }
@@ -387,7 +388,7 @@ impl Parts<'_> {
 
     /// The server has forgotten the place, and did not put it back.
     fn place_lost(self, claim: &Claim) {
-        self.ledger.counters.place_lost(&claim.lock);
+        self.ledger.counters.happened(&claim.lock, Event::PlaceLost);
         let (lock, owner) = (&claim.lock.name, &claim.owner);
         // Many requests may lose their places at once, and the watchdog has logged that.
         log_line!(debug, "fairlock::acquire",

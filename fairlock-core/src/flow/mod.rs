@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::ids::ClientId;
 use crate::ledger::Ledger;
 use crate::outage::Outage;
-use crate::stats::{Counters, Outcome};
+use crate::stats::{Counters, Event, Outcome};
 use crate::timers::Timers;
 
 /// The parts of a client that the flows use.
@@ -73,7 +73,7 @@ fn renewed_now(
         Ok(Renewal::Renewed) => {
             let after = claim.renewed(Ok(Renewal::Renewed), sent, lease, claim.config.now());
             if let AfterRenewal::Renewed(punctuality) = after {
-                ledger.counters.renewed(&claim.lock, punctuality);
+                ledger.counters.happened(&claim.lock, Event::Renewed(punctuality));
             }
             // The answer may have come after the end of the new lease, or after the hold was marked as lost.
             let now = claim.config.now();
@@ -104,7 +104,8 @@ pub(crate) fn count(
     };
     if let Some(outcome) = outcome {
         let now = config.now();
-        counters.not_granted(lock, outcome, now.saturating_duration_since(began.unwrap_or(now)));
+        let waited = now.saturating_duration_since(began.unwrap_or(now));
+        counters.happened(lock, Event::NotGranted(outcome, waited));
     }
 }
 

@@ -28,7 +28,7 @@ use crate::error::{Error, LostCause, Result};
 use crate::ids::FencingToken;
 use crate::ledger::{Ledger, log_release};
 use crate::logging::{log_line, ms};
-use crate::stats::Outcome;
+use crate::stats::{Event, Outcome};
 use crate::time::{self, Woken};
 
 /// How long the holder itself tries.
@@ -108,7 +108,7 @@ impl<'a> Parts<'a> {
                     wait_while(claim, Claim::is_asking);
                 }
                 let released = self.release(claim, token, held_for, now, effort);
-                self.ledger.counters.held(&claim.lock, held_for);
+                self.ledger.counters.happened(&claim.lock, Event::Held(held_for));
                 released
             }
             Unlocked::Lost { lost, last } => {
@@ -228,7 +228,7 @@ impl Parts<'_> {
                     wait_while(claim, Claim::is_asking); // as an unlock does
                 }
                 let kept = self.keep_until(claim, token, held_for, now + left);
-                self.ledger.counters.held(&claim.lock, held_for);
+                self.ledger.counters.happened(&claim.lock, Event::Held(held_for));
                 claim.end_hold(end_of(&kept, "kept"));
                 kept
             }

@@ -5,14 +5,6 @@
 //! once, when the client is built and when a lock is first counted, since a look-up by name for each event would cost more than
 //! the event.
 
-use std::time::Duration;
-
-use super::not_granted::Outcome;
-use crate::backend::LockId;
-use crate::claim::{GrantedBy, Punctuality};
-use crate::error::LostCause;
-use crate::ids::LockKind;
-
 #[cfg(feature = "metrics")]
 pub(crate) use recorded::{ClientMeters, Meters};
 #[cfg(not(feature = "metrics"))]
@@ -28,10 +20,12 @@ mod recorded {
         gauge, histogram,
     };
 
-    use super::{Duration, GrantedBy, LockId, LockKind, LostCause, Outcome, Punctuality};
-    use crate::ids::KINDS;
+    use crate::backend::LockId;
+    use crate::claim::{GrantedBy, Punctuality};
+    use crate::error::LostCause;
+    use crate::ids::{KINDS, LockKind};
     use crate::logging::log_safely;
-    use crate::stats::not_granted::OUTCOMES;
+    use crate::stats::{Event, OUTCOMES, Outcome};
 
     pub(crate) struct Meters {
         /// The value of the label `lock`. Empty for locks that are not counted singly: the number of series is bounded.
@@ -207,48 +201,44 @@ mod recorded {
             }))
         }
 
-        /// `own_end`: how this hold may end that others can't.
-        pub(crate) fn granted(&self, by: GrantedBy, waited: Duration, own_end: Option<LostCause>) {
-            own_end.map(|cause| self.lost_by(cause));
-            let way = WAYS.iter().position(|way| *way == by);
-            if let Some(waits) = way.and_then(|at| self.waits.get(at)) {
-                log_safely(|| waits.record(waited));
-            }
-            self.holding.add();
-        }
-
-        pub(crate) fn not_granted(&self, kind: LockKind, outcome: Outcome, waited: Duration) {
-            let counters = self.not_granted_of(kind.place());
-            log_safely(|| counters[outcome as usize].increment(1));
-            if outcome != Outcome::Busy {
-                log_safely(|| self.failed_waits.record(waited));
-            }
-        }
-
-        pub(crate) fn held(&self, held_for: Duration) {
-            self.holding.take();
-            log_safely(|| self.holds.record(held_for));
-        }
-
-        pub(crate) fn asked(&self, waiters_ahead: u64) {
-            #[allow(clippy::cast_precision_loss, reason = "no queue is that long")]
-            log_safely(|| self.queue_length().record(waiters_ahead as f64));
-        }
-
-        pub(crate) fn slow_wait(&self) {
-            log_safely(|| self.slow_waits.increment(1));
-        }
-
-        pub(crate) fn lost(&self, cause: LostCause) {
-            if let Some(lost) = self.lost_by(cause) {
-                log_safely(|| lost.increment(1));
-            }
-        }
-
-        pub(crate) fn renewed(&self, punctuality: Punctuality) {
-            log_safely(|| self.renewals.increment(1));
-            if punctuality == Punctuality::Late {
-                log_safely(|| self.late_renewals.increment(1));
+        pub(crate) fn record(&self, kind: LockKind, event: Event) {
+            match event {
+                #[allow(clippy::cast_precision_loss, reason = "no queue is that long")]
+                Event::Asked(waiters_ahead) => {
+                    log_safely(|| self.queue_length().record(waiters_ahead as f64))
+                }
+                Event::SlowWait => log_safely(|| self.slow_waits.increment(1)),
+                Event::Granted { by, waited, own_end } => {
+                    own_end.map(|cause| self.lost_by(cause));
+                    let way = WAYS.iter().position(|way| *way == by);
+                    if let Some(waits) = way.and_then(|at| self.waits.get(at)) {
+                        log_safely(|| waits.record(waited));
+                    }
+                    self.holding.add();
+                }
+                Event::NotGranted(outcome, waited) => {
+                    let counters = self.not_granted_of(kind.place());
+                    log_safely(|| counters[outcome as usize].increment(1));
+                    if outcome != Outcome::Busy {
+                        log_safely(|| self.failed_waits.record(waited));
+                    }
+                }
+                Event::Renewed(punctuality) => {
+                    log_safely(|| self.renewals.increment(1));
+                    if punctuality == Punctuality::Late {
+                        log_safely(|| self.late_renewals.increment(1));
+                    }
+                }
+                Event::Held(time) => {
+                    self.holding.take();
+                    log_safely(|| self.holds.record(time));
+                }
+                Event::Lost(cause) => {
+                    if let Some(lost) = self.lost_by(cause) {
+                        log_safely(|| lost.increment(1));
+                    }
+                }
+                Event::PlaceLost => {}
             }
         }
     }
@@ -273,7 +263,9 @@ mod recorded {
 
 #[cfg(not(feature = "metrics"))]
 mod silent {
-    use super::{Duration, GrantedBy, LockId, LockKind, LostCause, Outcome, Punctuality};
+    use crate::backend::LockId;
+    use crate::ids::LockKind;
+    use crate::stats::Event;
 
     pub(crate) struct Meters;
 
@@ -294,18 +286,6 @@ mod silent {
             Meters
         }
 
-        pub(crate) fn granted(&self, _: GrantedBy, _: Duration, _: Option<LostCause>) {}
-
-        pub(crate) fn not_granted(&self, _: LockKind, _: Outcome, _: Duration) {}
-
-        pub(crate) fn held(&self, _: Duration) {}
-
-        pub(crate) fn asked(&self, _: u64) {}
-
-        pub(crate) fn slow_wait(&self) {}
-
-        pub(crate) fn lost(&self, _: LostCause) {}
-
-        pub(crate) fn renewed(&self, _: Punctuality) {}
+        pub(crate) fn record(&self, _: LockKind, _: Event) {}
     }
 }

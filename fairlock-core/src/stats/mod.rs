@@ -2,7 +2,6 @@
 
 mod crossing;
 mod meters;
-mod not_granted;
 mod numbers;
 mod tally;
 
@@ -13,9 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-pub(crate) use not_granted::Outcome;
-pub use not_granted::{NotGranted, NotGrantedByKind};
-pub use numbers::{Stats, Times};
+pub use numbers::{NotGranted, NotGrantedByKind, Stats, Times};
 pub(crate) use tally::count;
 
 use crossing::Crossing;
@@ -24,8 +21,78 @@ use tally::Tally;
 
 use crate::backend::{LockId, RequestId};
 use crate::claim::{GrantedBy, Punctuality};
-use crate::error::LostCause;
+use crate::error::{Error, LostCause};
 use crate::ids::LockName;
+
+/// What happens to the requests and the holds of a lock.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "some of it is for the recorder only"))]
+pub(crate) enum Event {
+    /// A request has joined the queue, or got the lock at once, with this many waiters ahead.
+    Asked(u64),
+    /// A slow wait was explained.
+    SlowWait,
+    /// A claim has become a hold. `own_end`: how this hold may end that others can't.
+    Granted {
+        by: GrantedBy,
+        waited: Duration,
+        own_end: Option<LostCause>,
+    },
+    /// A call has ended without the lock, after this wait.
+    NotGranted(Outcome, Duration),
+    /// The server has dropped a place, and did not restore it.
+    PlaceLost,
+    /// The server has answered the renewal of a hold.
+    Renewed(Punctuality),
+    /// A hold is over that lasted so long.
+    Held(Duration),
+    Lost(LostCause),
+}
+
+/// How one call ended without the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Busy,
+    TimedOut,
+    Cancelled,
+    Unavailable,
+    Refused,
+}
+
+/// With the value of the label `outcome`.
+const OUTCOMES: [(Outcome, &str); 5] = [
+    (Outcome::Busy, "busy"),
+    (Outcome::TimedOut, "timed_out"),
+    (Outcome::Cancelled, "cancelled"),
+    (Outcome::Unavailable, "unavailable"),
+    (Outcome::Refused, "refused"),
+];
+
+impl Outcome {
+    /// Its name in metrics and spans.
+    pub(crate) fn name(self) -> &'static str {
+        OUTCOMES[self as usize].1
+    }
+
+    /// The outcome of this error; none for a mistake or the end of the program, since neither concerns a server or another owner.
+    pub(crate) fn of(error: &Error) -> Option<Outcome> {
+        match error {
+            Error::Cancelled { .. } => Some(Outcome::Cancelled),
+            Error::Unavailable { .. } => Some(Outcome::Unavailable),
+            Error::Denied { .. }
+            | Error::Corrupt { .. }
+            | Error::Mismatch { .. }
+            | Error::Unsupported { .. }
+            | Error::InvalidName { .. }
+            | Error::InvalidConfig { .. } => Some(Outcome::Refused),
+            Error::NotHeld { .. }
+            | Error::Lost(_)
+            | Error::Misuse { .. }
+            | Error::Shutdown { .. }
+            | Error::Unsettled { .. } => None,
+        }
+    }
+}
 
 /// What a client counts, as a whole and lock by lock.
 pub(crate) struct Counters {
@@ -52,29 +119,26 @@ impl Counters {
         }
     }
 
-    /// A claim has become a hold. Before its caller is woken, which finds it counted.
-    pub(crate) fn granted(&self, lock: &LockId, request: RequestId, by: GrantedBy, waited: Duration) {
-        let told = by == GrantedBy::Polling && self.crossing.lock().found(request);
-        let by = if told { GrantedBy::WakeUp } else { by };
-        self.count(lock, |tally| tally.granted(by, waited));
+    /// Something has happened to a request or a hold of this lock.
+    pub(crate) fn happened(&self, lock: &LockId, event: Event) {
+        self.count(lock, event);
+        self.meter(lock, event);
     }
 
-    /// The same for the recorder of the metrics, after the caller is woken: it takes time, and is the program's code.
-    /// `own_end`: how this hold may end that others can't.
-    pub(crate) fn meter_grant(
-        &self,
-        lock: &LockId,
-        by: GrantedBy,
-        waited: Duration,
-        own_end: Option<LostCause>,
-    ) {
-        self.meter(lock, |tally| tally.meters.granted(by, waited, own_end));
+    /// The numbers that the program reads: before a caller is woken, which finds the event counted.
+    pub(crate) fn count(&self, lock: &LockId, event: Event) {
+        self.all.count(lock.kind, event);
+        if let Some(tally) = self.of_lock(lock) {
+            tally.count(lock.kind, event);
+        }
     }
 
-    /// A call has ended without the lock, after this wait.
-    pub(crate) fn not_granted(&self, lock: &LockId, outcome: Outcome, waited: Duration) {
-        self.count(lock, |tally| tally.not_granted(lock.kind, outcome, waited));
-        self.meter(lock, |tally| tally.meters.not_granted(lock.kind, outcome, waited));
+    /// The recorder of the metrics: after those who wait for news are woken, since it takes time, and is the program's code. Each
+    /// event is in one series: the lock's own, or that of all others.
+    pub(crate) fn meter(&self, lock: &LockId, event: Event) {
+        if cfg!(feature = "metrics") {
+            self.of_lock(lock).as_deref().unwrap_or(&self.all).meters.record(lock.kind, event);
+        }
     }
 
     /// The number of requests that stand in the queue or wait for a plain lock now.
@@ -85,53 +149,6 @@ impl Counters {
     /// Whether the server answers.
     pub(crate) fn outage(&self, lasts: bool) {
         self.of_client.outage(lasts);
-    }
-
-    /// A request has joined the queue, or got the lock at once.
-    pub(crate) fn asked(&self, lock: &LockId, waiters_ahead: u64) {
-        self.meter(lock, |tally| tally.meters.asked(waiters_ahead));
-    }
-
-    /// A slow wait was explained.
-    pub(crate) fn slow_wait(&self, lock: &LockId) {
-        self.meter(lock, |tally| tally.meters.slow_wait());
-    }
-
-    pub(crate) fn held(&self, lock: &LockId, held_for: Duration) {
-        self.count(lock, |tally| tally.held(held_for));
-        self.meter(lock, |tally| tally.meters.held(held_for));
-    }
-
-    pub(crate) fn renewed(&self, lock: &LockId, punctuality: Punctuality) {
-        self.count(lock, |tally| tally.renewed(punctuality));
-        self.meter(lock, |tally| tally.meters.renewed(punctuality));
-    }
-
-    pub(crate) fn lost(&self, lock: &LockId) {
-        self.count(lock, Tally::lost);
-    }
-
-    /// For the recorder, after those who wait for news of the hold are woken.
-    pub(crate) fn meter_loss(&self, lock: &LockId, cause: LostCause) {
-        self.meter(lock, |tally| tally.meters.lost(cause));
-    }
-
-    pub(crate) fn place_lost(&self, lock: &LockId) {
-        self.count(lock, Tally::place_lost);
-    }
-
-    fn count(&self, lock: &LockId, count: impl Fn(&Tally)) {
-        count(&self.all);
-        if let Some(tally) = self.of_lock(lock) {
-            count(&tally);
-        }
-    }
-
-    /// Each event is in one series: the lock's own, or that of all others.
-    fn meter(&self, lock: &LockId, meter: impl Fn(&Tally)) {
-        if cfg!(feature = "metrics") {
-            self.of_lock(lock).map_or_else(|| meter(&self.all), |tally| meter(&tally));
-        }
     }
 
     /// What is counted for this lock, if it is counted by itself. Makes the tally without the mutex: that runs the program's
@@ -153,6 +170,12 @@ impl Counters {
             return locks.get(&lock.name).map(Arc::clone);
         }
         Some(Arc::clone(locks.entry(lock.name.clone()).or_insert(made)))
+    }
+
+    /// How this grant counts: by a wake-up, if its message has come while its answer was on its way.
+    pub(crate) fn counts_by(&self, request: RequestId, by: GrantedBy) -> GrantedBy {
+        let was_told = by == GrantedBy::Polling && self.crossing.lock().found(request);
+        if was_told { GrantedBy::WakeUp } else { by }
     }
 
     /// A message tells of a grant to a request that doesn't wait. True if asking has just been quicker.
@@ -214,7 +237,10 @@ mod tests {
             (all.granted_by_wake_up, all.granted_by_polling)
         };
         let [one, two, three] = [1, 2, 3].map(RequestId::new);
-        let polled = |request| counters.granted(&lock, request, GrantedBy::Polling, Duration::ZERO);
+        let polled = |request| {
+            let by = counters.counts_by(request, GrantedBy::Polling);
+            counters.count(&lock, Event::Granted { by, waited: Duration::ZERO, own_end: None });
+        };
         polled(one);
         assert_eq!(counted(), (0, 1));
         assert!(counters.told_too_late(&lock.name, one));
@@ -233,7 +259,7 @@ mod tests {
         let counters = Counters::new(2);
         let name = |n| LockName::new(&format!("lock:{n}")).unwrap();
         let locks: Vec<_> = (0..4).map(|n| LockId::new(name(n), LockKind::Fair)).collect();
-        locks.iter().for_each(|lock| counters.held(lock, Duration::from_secs(1)));
+        locks.iter().for_each(|lock| counters.happened(lock, Event::Held(Duration::from_secs(1))));
         let counted = |lock: &LockId| counters.read_lock(&lock.name).map(|stats| stats.holds.count);
         assert_eq!(locks.iter().map(counted).collect::<Vec<_>>(), [Some(1), Some(1), None, None]);
         assert_eq!(counters.read().holds.count, 4);

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{NotGranted, NotGrantedByKind};
 use crate::snapshot::WaitingRequest;
 
 /// What has happened to the requests of a client since it was made, or to those for one lock. Its `Display` is a block of
@@ -49,6 +48,39 @@ pub struct Stats {
     pub waiting: Vec<WaitingRequest>,
 }
 
+/// The calls for locks of each kind that ended without the lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct NotGrantedByKind {
+    /// Fair locks.
+    pub fair: NotGranted,
+    /// Plain locks.
+    pub plain: NotGranted,
+    /// Read-write locks, for reading and for writing.
+    pub read_write: NotGranted,
+    /// Semaphores.
+    pub semaphore: NotGranted,
+}
+
+/// How calls ended without the lock. A request or a task's wait that is dropped is not counted, nor is a call that the end of the
+/// client ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct NotGranted {
+    /// An attempt that does not wait found the lock taken.
+    pub busy: u64,
+    /// The time of the wait was over.
+    pub timed_out: u64,
+    /// The wait was cancelled.
+    pub cancelled: u64,
+    /// The server gave no usable answer in time.
+    pub unavailable: u64,
+    /// The server refused the request: a missing right, or a name that is in use for something else.
+    pub refused: u64,
+}
+
 /// How long waits or holds lasted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -64,6 +96,29 @@ pub struct Times {
     pub p99: Duration,
     /// The longest of all.
     pub longest: Duration,
+}
+
+impl NotGrantedByKind {
+    /// The numbers of all kinds together.
+    pub fn total(&self) -> NotGranted {
+        let NotGrantedByKind { fair, plain, read_write, semaphore } = self;
+        let add = |one: NotGranted, other: &NotGranted| NotGranted {
+            busy: one.busy + other.busy,
+            timed_out: one.timed_out + other.timed_out,
+            cancelled: one.cancelled + other.cancelled,
+            unavailable: one.unavailable + other.unavailable,
+            refused: one.refused + other.refused,
+        };
+        [fair, plain, read_write, semaphore].into_iter().fold(NotGranted::default(), add)
+    }
+}
+
+impl NotGranted {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        let NotGranted { busy, timed_out, cancelled, unavailable, refused } = self;
+        busy + timed_out + cancelled + unavailable + refused
+    }
 }
 
 /// How many waiting requests `Display` lists.

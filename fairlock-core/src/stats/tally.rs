@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::meters::Meters;
-use super::not_granted::{Counts, Outcome};
-use super::{Stats, Times};
+use super::{Event, NotGranted, NotGrantedByKind, OUTCOMES, Outcome, Stats, Times};
 use crate::backend::LockId;
 use crate::claim::{GrantedBy, Punctuality};
-use crate::ids::LockKind;
+use crate::ids::{KINDS, LockKind};
 
 pub(crate) struct Tally {
     by_wake_up: AtomicU64,
@@ -45,45 +44,39 @@ impl Tally {
         }
     }
 
-    pub(super) fn granted(&self, by: GrantedBy, waited: Duration) {
-        match by {
-            GrantedBy::FirstAsk => {}
-            GrantedBy::WakeUp => count(&self.by_wake_up),
-            GrantedBy::Polling => count(&self.by_polling),
+    pub(super) fn count(&self, kind: LockKind, event: Event) {
+        match event {
+            Event::Granted { by, waited, .. } => {
+                match by {
+                    GrantedBy::FirstAsk => {}
+                    GrantedBy::WakeUp => count(&self.by_wake_up),
+                    GrantedBy::Polling => count(&self.by_polling),
+                }
+                self.waits.add(waited);
+            }
+            Event::NotGranted(outcome, waited) => {
+                self.not_granted.count(kind, outcome);
+                if outcome != Outcome::Busy {
+                    self.failed_waits.get_or_init(TimesKept::default).add(waited);
+                }
+            }
+            Event::PlaceLost => count(&self.places_lost),
+            Event::Renewed(punctuality) => {
+                count(&self.renewals);
+                if punctuality == Punctuality::Late {
+                    count(&self.late_renewals);
+                }
+            }
+            Event::Held(time) => self.holds.add(time),
+            Event::Lost(_) => count(&self.lost),
+            Event::Asked(_) | Event::SlowWait => {}
         }
-        self.waits.add(waited);
     }
 
     /// A grant that was counted as found by polling came by a wake-up.
     pub(super) fn was_woken(&self) {
         count(&self.by_wake_up);
         self.by_polling.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn not_granted(&self, kind: LockKind, outcome: Outcome, waited: Duration) {
-        self.not_granted.count(kind, outcome);
-        if outcome != Outcome::Busy {
-            self.failed_waits.get_or_init(TimesKept::default).add(waited);
-        }
-    }
-
-    pub(super) fn held(&self, held_for: Duration) {
-        self.holds.add(held_for);
-    }
-
-    pub(super) fn renewed(&self, punctuality: Punctuality) {
-        count(&self.renewals);
-        if punctuality == Punctuality::Late {
-            count(&self.late_renewals);
-        }
-    }
-
-    pub(super) fn lost(&self) {
-        count(&self.lost);
-    }
-
-    pub(super) fn place_lost(&self) {
-        count(&self.places_lost);
     }
 
     pub(super) fn read(&self) -> Stats {
@@ -110,6 +103,25 @@ impl Tally {
 
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The counts of a tally, by kind and outcome.
+#[derive(Default)]
+struct Counts([[AtomicU64; OUTCOMES.len()]; KINDS.len()]);
+
+impl Counts {
+    fn count(&self, kind: LockKind, outcome: Outcome) {
+        self.0[kind.place()][outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> NotGrantedByKind {
+        let [fair, plain, read_write, semaphore] = self.0.each_ref().map(|counts| {
+            let [busy, timed_out, cancelled, unavailable, refused] =
+                counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+            NotGranted { busy, timed_out, cancelled, unavailable, refused }
+        });
+        NotGrantedByKind { fair, plain, read_write, semaphore }
+    }
 }
 
 /// How many of the latest times the percentiles are taken from.
@@ -162,6 +174,26 @@ impl TimesKept {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_kind_and_each_outcome_has_a_count_of_its_own() {
+        let counts = Counts::default();
+        let kinds =
+            [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 2 }];
+        let mut times = 0;
+        for kind in kinds {
+            for (outcome, _) in OUTCOMES {
+                times += 1;
+                (0..times).for_each(|_| counts.count(kind, outcome));
+            }
+        }
+        let NotGrantedByKind { fair, plain, read_write, semaphore } = counts.read();
+        let five = |of: NotGranted| [of.busy, of.timed_out, of.cancelled, of.unavailable, of.refused];
+        assert_eq!([fair, plain].map(five), [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]);
+        assert_eq!([read_write, semaphore].map(five), [[11, 12, 13, 14, 15], [16, 17, 18, 19, 20]]);
+        assert_eq!(five(counts.read().total()), [34, 38, 42, 46, 50]);
+        assert_eq!((fair.total(), counts.read().total().total()), (15, 210));
+    }
 
     #[test]
     fn no_time_is_lost_among_threads_that_count_at_once() {

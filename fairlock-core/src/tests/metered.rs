@@ -16,7 +16,7 @@ use super::store::{Op, queued};
 use super::support::{S, World};
 use crate::backend::LockId;
 use crate::claim::GrantedBy;
-use crate::stats::{Counters, Outcome};
+use crate::stats::{Counters, Event, Outcome};
 use crate::{LockKind, LockName, LostCause};
 
 /// Keeps what is recorded, and which series were asked for.
@@ -99,6 +99,10 @@ fn fair(name: &str) -> LockId {
     named(name, LockKind::Fair)
 }
 
+fn granted(own_end: Option<LostCause>) -> Event {
+    Event::Granted { by: GrantedBy::FirstAsk, waited: S, own_end }
+}
+
 /// A lock that is counted singly has the series of its kind and terms. What can't happen to a lock has no series; what can has
 /// one from the beginning.
 #[test]
@@ -106,7 +110,7 @@ fn a_lock_has_the_series_of_its_kind_and_terms() {
     let records = Records::default();
     metrics::with_local_recorder(&records, || {
         let counters = Counters::new(9);
-        let grant = |lock: &LockId, own_end| counters.meter_grant(lock, GrantedBy::FirstAsk, S, own_end);
+        let grant = |lock: &LockId, own_end| counters.meter(lock, granted(own_end));
         grant(&fair("fair"), None);
         grant(&fair("fixed"), Some(LostCause::LeaseOver));
         grant(&fair("capped"), Some(LostCause::MaxHold));
@@ -114,8 +118,8 @@ fn a_lock_has_the_series_of_its_kind_and_terms() {
         grant(&named("permits", LockKind::Semaphore { permits: 2 }), None);
         // The same name as another kind.
         grant(&named("both", LockKind::Plain), None);
-        counters.not_granted(&fair("both"), Outcome::Busy, S);
-        counters.asked(&fair("both"), 0);
+        counters.happened(&fair("both"), Event::NotGranted(Outcome::Busy, S));
+        counters.meter(&fair("both"), Event::Asked(0));
     });
     let registered = records.registered.lock();
     assert!(registered.values().all(|times| *times == 1), "{registered:?}");
@@ -230,10 +234,10 @@ fn the_series_of_a_lock_are_asked_for_once() {
     metrics::with_local_recorder(&records, || {
         let counters = Counters::new(2);
         for lock in [&one, &one, &two, &two] {
-            counters.meter_grant(lock, GrantedBy::FirstAsk, S, None);
+            counters.meter(lock, granted(None));
         }
         let third = fair("three");
-        counters.meter_grant(&third, GrantedBy::FirstAsk, S, None);
+        counters.meter(&third, granted(None));
     });
     let labels =
         records.of("fairlock_wait_seconds").into_iter().map(|(series, _)| series.replace(" by=at_once", ""));
