@@ -78,8 +78,8 @@ fn a_killed_commands_permit_comes_back() {
         killed.0.kill().unwrap();
         let since = Instant::now();
         let next = match kind {
-            "--permits 1" => semaphore(&host, "next", 1).try_acquire_for(SOON).unwrap().guard().is_some(),
-            _ => rw_lock(&host, "next").try_write_for(SOON).unwrap().guard().is_some(),
+            "--permits 1" => semaphore(&host, "next", 1).try_acquire_for(SOON).unwrap().granted().is_some(),
+            _ => rw_lock(&host, "next").try_write_for(SOON).unwrap().granted().is_some(),
         };
         assert!(next, "{kind}: not after {:?}", since.elapsed());
         assert!(!is_alive(process), "{kind}");

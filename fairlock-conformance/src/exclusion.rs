@@ -16,9 +16,9 @@ pub fn a_lock_is_held_by_one_owner_at_a_time(harness: &impl Harness) {
         [here(), elsewhere, (theirs.is_locked().unwrap(), theirs.is_held(), theirs.hold_count())]
     };
     let guard = ours.lock().unwrap();
-    assert!(theirs.try_lock().unwrap().guard().is_none());
+    assert!(theirs.try_lock().unwrap().granted().is_none());
     thread::scope(|scope| {
-        scope.spawn(|| assert!(ours.try_lock().unwrap().guard().is_none()));
+        scope.spawn(|| assert!(ours.try_lock().unwrap().granted().is_none()));
     });
     assert_eq!(seen(), [(true, true, 1), (true, false, 0), (true, false, 0)]);
     guard.unlock().unwrap();
@@ -29,8 +29,8 @@ pub fn a_lock_is_held_by_one_owner_at_a_time(harness: &impl Harness) {
 pub fn a_released_lock_is_free(harness: &impl Harness) {
     let (one, other) = (lock(harness, "free"), lock(harness, "free"));
     one.lock().unwrap().unlock().unwrap();
-    drop(other.try_lock().unwrap().guard().unwrap());
-    drop(one.try_lock().unwrap().guard().unwrap());
+    drop(other.try_lock().unwrap().granted().unwrap());
+    drop(one.try_lock().unwrap().granted().unwrap());
     assert!(!one.is_held() && !one.is_locked().unwrap());
     harness.assert_nothing_is_left("free");
 }
@@ -66,13 +66,13 @@ pub fn fair_and_plain_handles_of_one_name_exclude_each_other(harness: &impl Harn
     }
     let (one, other) = (client(harness), client(harness));
     let fair = one.fair_lock("both").unwrap().lock().unwrap();
-    assert!(other.plain_lock("both").unwrap().try_lock().unwrap().guard().is_none());
+    assert!(other.plain_lock("both").unwrap().try_lock().unwrap().granted().is_none());
     // The same thread re-enters through either.
-    let again = one.plain_lock("both").unwrap().try_lock().unwrap().guard().unwrap();
+    let again = one.plain_lock("both").unwrap().try_lock().unwrap().granted().unwrap();
     assert_eq!(again.token(), fair.token());
     drop((again, fair));
     let plain = other.plain_lock("both").unwrap().lock().unwrap();
-    assert!(one.fair_lock("both").unwrap().try_lock().unwrap().guard().is_none());
+    assert!(one.fair_lock("both").unwrap().try_lock().unwrap().granted().is_none());
     plain.unlock().unwrap();
 }
 
@@ -103,7 +103,7 @@ pub fn two_names_are_two_locks_whatever_their_characters(harness: &impl Harness)
     let names: Vec<&str> = names.into_iter().filter(|name| harness.keeps(name)).collect();
     let guards: Vec<_> = names
         .iter()
-        .map(|name| lock_of(harness, &client, name).try_lock().unwrap().guard().expect(name))
+        .map(|name| lock_of(harness, &client, name).try_lock().unwrap().granted().expect(name))
         .collect();
     for (name, guard) in names.iter().zip(guards) {
         assert_eq!(guard.name(), *name);

@@ -14,14 +14,14 @@ pub fn re_entry_is_counted_and_the_last_unlock_gives_the_lock_back(harness: &imp
     let (ours, theirs) = (lock(harness, "again"), lock(harness, "again"));
     assert_eq!(ours.hold_count(), 0);
     let outer = ours.lock().unwrap();
-    let inner = ours.try_lock().unwrap().guard().unwrap();
+    let inner = ours.try_lock().unwrap().granted().unwrap();
     assert_eq!(ours.hold_count(), 2);
     outer.unlock().unwrap(); // in any order
     assert_eq!(ours.hold_count(), 1);
-    assert!(theirs.try_lock().unwrap().guard().is_none());
+    assert!(theirs.try_lock().unwrap().granted().is_none());
     inner.unlock().unwrap();
     assert_eq!(ours.hold_count(), 0);
-    theirs.try_lock().unwrap().guard().unwrap().unlock().unwrap();
+    theirs.try_lock().unwrap().granted().unwrap().unlock().unwrap();
     harness.assert_nothing_is_left("again");
 }
 
@@ -50,7 +50,7 @@ pub fn the_watchdog_keeps_a_hold(harness: &impl Harness) {
     let guard = ours.lock().unwrap();
     harness.pass(LEASE * 2);
     assert!(!guard.is_lost() && guard.valid_for() > Duration::ZERO && guard.valid_for() < LEASE);
-    assert!(theirs.try_lock().unwrap().guard().is_none());
+    assert!(theirs.try_lock().unwrap().granted().is_none());
     guard.unlock().unwrap();
 }
 
@@ -58,16 +58,16 @@ pub fn the_watchdog_keeps_a_hold(harness: &impl Harness) {
 pub fn a_fixed_lease_ends_by_itself(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "fixed"), lock(harness, "fixed"));
     let guard = ours.fixed_lease(LEASE).lock().unwrap();
-    assert!(!guard.is_lost() && theirs.try_lock().unwrap().guard().is_none());
+    assert!(!guard.is_lost() && theirs.try_lock().unwrap().granted().is_none());
     harness.pass(LEASE + SLACK);
     assert!(guard.is_lost());
-    let next = theirs.try_lock().unwrap().guard().unwrap();
+    let next = theirs.try_lock().unwrap().granted().unwrap();
     match guard.unlock() {
         Err(Error::Lost(lost)) => assert_eq!(lost.cause, LostCause::LeaseOver),
         other => panic!("{other:?}"),
     }
     // The late unlock took nothing from the next holder.
-    assert!(next.renew().is_ok() && ours.try_lock().unwrap().guard().is_none());
+    assert!(next.renew().is_ok() && ours.try_lock().unwrap().granted().is_none());
     next.unlock().unwrap();
 }
 
@@ -89,10 +89,10 @@ pub fn a_capped_hold_ends_at_its_limit(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "capped"), lock(harness, "capped"));
     let guard = ours.max_hold(LEASE * 2).lock().unwrap();
     harness.pass(LEASE + SLACK);
-    assert!(!guard.is_lost() && theirs.try_lock().unwrap().guard().is_none());
+    assert!(!guard.is_lost() && theirs.try_lock().unwrap().granted().is_none());
     harness.pass(LEASE);
     assert!(guard.is_lost());
-    theirs.try_lock().unwrap().guard().unwrap().unlock().unwrap();
+    theirs.try_lock().unwrap().granted().unwrap().unlock().unwrap();
     match guard.unlock() {
         Err(Error::Lost(lost)) => assert_eq!(lost.cause, LostCause::MaxHold),
         other => panic!("{other:?}"),
@@ -128,12 +128,12 @@ pub fn a_hold_can_be_taken_by_force_and_its_holder_is_told(harness: &impl Harnes
     until_told(harness);
     let lost = guard.lost().recv_timeout(PATIENCE).expect("told by a message, or by the next renewal");
     assert_eq!(lost.cause, LostCause::Taken);
-    let next = theirs.try_lock().unwrap().guard().unwrap();
+    let next = theirs.try_lock().unwrap().granted().unwrap();
     assert!(matches!(guard.unlock(), Err(Error::Lost(_))));
     // The owner that lost the lock can get it again, in its turn.
-    assert!(ours.try_lock().unwrap().guard().is_none());
+    assert!(ours.try_lock().unwrap().granted().is_none());
     next.unlock().unwrap();
-    ours.try_lock().unwrap().guard().unwrap().unlock().unwrap();
+    ours.try_lock().unwrap().granted().unwrap().unlock().unwrap();
 }
 
 /// Leaking is for code that can't keep a guard.
@@ -165,11 +165,11 @@ pub fn an_owner_is_independent_of_threads(harness: &impl Harness) {
     let owner = client.new_owner();
     let owned = ours.owned_by(&owner).unwrap();
     let guard = owned.lock().unwrap();
-    assert!(ours.try_lock().unwrap().guard().is_none());
+    assert!(ours.try_lock().unwrap().granted().is_none());
     assert_eq!((owned.hold_count(), ours.hold_count()), (1, 0));
     thread::scope(|scope| {
         scope.spawn(|| {
-            assert!(owned.try_lock().unwrap().guard().is_some(), "the same owner re-enters on any thread");
+            assert!(owned.try_lock().unwrap().granted().is_some(), "the same owner re-enters on any thread");
             guard.unlock().unwrap();
         });
     });

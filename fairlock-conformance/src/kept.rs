@@ -18,16 +18,16 @@ pub fn a_kept_lock_is_taken_until_its_end(harness: &impl Harness) {
     let token = guard.token();
     guard.keep_for(LEASE * 2).unwrap();
     assert!(!ours.is_held() && holder.held().is_empty());
-    assert!(ours.try_lock().unwrap().guard().is_none(), "its former owner is as any other");
+    assert!(ours.try_lock().unwrap().granted().is_none(), "its former owner is as any other");
     let kept = theirs.inspect().unwrap().holder().cloned().expect("it is taken");
     assert_eq!((kept.hold_count, kept.token), (0, Some(token)));
     assert!(kept.lease_left.is_some_and(|left| left > LEASE && left <= LEASE * 2 + SLACK));
     assert_eq!(holder.stats().lost, 0);
     holder.shutdown().unwrap();
     harness.pass(LEASE + SLACK / 2);
-    assert!(theirs.try_lock().unwrap().guard().is_none());
+    assert!(theirs.try_lock().unwrap().granted().is_none());
     harness.pass(LEASE + SLACK / 2);
-    let next = theirs.try_lock().unwrap().guard().expect("its time is over");
+    let next = theirs.try_lock().unwrap().granted().expect("its time is over");
     assert!(next.token() > token);
     next.unlock().unwrap();
     harness.assert_nothing_is_left("kept on");
@@ -48,7 +48,7 @@ pub fn the_next_waiter_gets_a_kept_lock_at_its_end(harness: &impl Harness) {
     let guard = ours.lock().unwrap();
     harness.pass(Duration::from_millis(20));
     guard.keep_for(Duration::from_millis(10)).unwrap();
-    theirs.try_lock().unwrap().guard().expect("it is free").unlock().unwrap();
+    theirs.try_lock().unwrap().granted().expect("it is free").unlock().unwrap();
     harness.assert_nothing_is_left("short");
 }
 
@@ -88,8 +88,8 @@ pub fn kept_permits_are_taken_until_their_end(harness: &impl Harness) {
     first.keep_for(LEASE * 2).unwrap();
     assert_eq!(a.inspect().unwrap().taken(), 4);
     second.unlock().unwrap();
-    let free = c.try_acquire_many(3).unwrap().guard().expect("three are free");
-    assert!(b.try_acquire().unwrap().guard().is_none());
+    let free = c.try_acquire_many(3).unwrap().granted().expect("three are free");
+    assert!(b.try_acquire().unwrap().granted().is_none());
     let (large, state) = (b.request_many(2).unwrap(), a.inspect().unwrap());
     assert_eq!(state.holders.iter().filter(|holder| holder.hold_count == 0).count(), 1);
     harness.pass(LEASE);

@@ -16,16 +16,17 @@ pub fn lock_all_takes_all_or_none(harness: &impl Harness) {
     let (ours, names) = (client(harness), ["all:c", "all:a", "all:b", "all:a"]);
     let theirs = names.map(|name| lock(harness, name));
     let [last, first, middle, _] = &theirs;
-    let free =
-        |lock: &fairlock_core::Lock| until("it is given back", || lock.try_lock().unwrap().guard().is_some());
+    let free = |lock: &fairlock_core::Lock| {
+        until("it is given back", || lock.try_lock().unwrap().granted().is_some())
+    };
     // An attempt, and a wait that ends.
     let busy = last.lock().unwrap();
     assert!(matches!(ours.try_lock_all(&names).unwrap(), TryLock::Busy(_)));
-    assert!(first.try_lock().unwrap().guard().is_some() && middle.try_lock().unwrap().guard().is_some());
+    assert!(first.try_lock().unwrap().granted().is_some() && middle.try_lock().unwrap().granted().is_some());
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| ours.try_lock_all_for(&names, LEASE / 2).unwrap().guard().is_none());
+        let waiter = scope.spawn(|| ours.try_lock_all_for(&names, LEASE / 2).unwrap().granted().is_none());
         until_waiting(harness, last, 1);
-        assert!(middle.try_lock().unwrap().guard().is_none(), "it holds what it has while it waits");
+        assert!(middle.try_lock().unwrap().granted().is_none(), "it holds what it has while it waits");
         harness.pass(LEASE / 2);
         assert!(waiter.join().unwrap());
     });
@@ -44,7 +45,7 @@ pub fn lock_all_takes_all_or_none(harness: &impl Harness) {
     // All of them.
     let guard = ours.lock_all(&names).unwrap();
     assert_eq!(guard.names().collect::<Vec<_>>(), ["all:a", "all:b", "all:c"]);
-    assert!(theirs.iter().all(|lock| lock.try_lock().unwrap().guard().is_none()));
+    assert!(theirs.iter().all(|lock| lock.try_lock().unwrap().granted().is_none()));
     assert!(!guard.is_lost() && guard.renew().unwrap() > LEASE / 2);
     guard.unlock().unwrap();
     theirs.iter().for_each(free);

@@ -55,9 +55,9 @@ pub fn no_newcomer_passes_a_waiter(harness: &impl Harness) {
         until_in_queue(harness, &ours, 1);
         guard.unlock().unwrap();
         // The lock is the waiter's, or on its way to the waiter: no other request can get it.
-        assert!(ours.try_lock().unwrap().guard().is_none());
+        assert!(ours.try_lock().unwrap().granted().is_none());
         let mut newcomer = lock(harness, "pass").request().unwrap();
-        assert!(newcomer.wait_for(Duration::ZERO).unwrap().guard().is_none());
+        assert!(newcomer.wait_for(Duration::ZERO).unwrap().granted().is_none());
         go.send(()).unwrap();
         waiter.join().unwrap();
         newcomer.wait().unwrap().unlock().unwrap();

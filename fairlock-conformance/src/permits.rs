@@ -63,16 +63,16 @@ pub fn a_large_request_is_not_passed_by_small_ones(harness: &impl Harness) {
 pub fn a_try_does_not_pass_a_large_request(harness: &impl Harness) {
     let Some([a, b, c]) = semaphores(harness, "try", 5) else { return };
     let held = a.acquire_many(2).unwrap();
-    assert!(c.try_acquire_many(4).unwrap().guard().is_none(), "three are free");
-    drop(c.try_acquire_many(3).unwrap().guard().expect("three are free"));
+    assert!(c.try_acquire_many(4).unwrap().granted().is_none(), "three are free");
+    drop(c.try_acquire_many(3).unwrap().granted().expect("three are free"));
     let large = b.request_many(4).unwrap();
-    assert!(c.try_acquire().unwrap().guard().is_none());
-    assert!(c.try_acquire_many_for(3, Duration::ZERO).unwrap().guard().is_none());
+    assert!(c.try_acquire().unwrap().granted().is_none());
+    assert!(c.try_acquire_many_for(3, Duration::ZERO).unwrap().granted().is_none());
     assert_waits(&large, 0);
     assert_eq!(a.inspect().unwrap().queue_length, 1);
     held.unlock().unwrap();
     let large = granted(large);
-    drop(c.try_acquire().unwrap().guard().expect("one is free, and no request waits"));
+    drop(c.try_acquire().unwrap().granted().expect("one is free, and no request waits"));
     large.unlock().unwrap();
     harness.assert_nothing_is_left("try");
 }
@@ -179,7 +179,7 @@ pub fn permits_are_re_entrant_for_an_explicit_owner_only(harness: &impl Harness)
     let shared = client.semaphore("owner", 5).unwrap();
     let owned = shared.owned_by(&client.new_owner()).unwrap();
     let two = owned.acquire_many(2).unwrap();
-    let again = owned.try_acquire().unwrap().guard().unwrap();
+    let again = owned.try_acquire().unwrap().granted().unwrap();
     assert_eq!((again.token(), shared.inspect().unwrap().taken()), (two.token(), 2));
     assert!(matches!(owned.acquire_many(3), Err(Error::Misuse { .. })));
     let (one, other) = (shared.acquire().unwrap(), shared.acquire().unwrap());
@@ -222,7 +222,7 @@ pub fn a_client_that_ends_gives_all_its_permits_back(harness: &impl Harness) {
     assert!(one.is_lost() && two.is_lost());
     assert!(matches!(large.wait(), Err(Error::Shutdown { .. })));
     let small = granted(small);
-    let rest = other.try_acquire_many(3).unwrap().guard().expect("three are free");
+    let rest = other.try_acquire_many(3).unwrap().granted().expect("three are free");
     rest.unlock().unwrap();
     small.unlock().unwrap();
     drop((one, two));

@@ -15,7 +15,7 @@ pub fn readers_hold_together(harness: &impl Harness) {
     let Some([a, b]) = rw_locks_of_one(harness, "readers") else { return };
     let [c] = rw_locks(harness, "readers").unwrap();
     let (first, second, third) =
-        (a.read().unwrap(), b.read().unwrap(), c.try_read().unwrap().guard().unwrap());
+        (a.read().unwrap(), b.read().unwrap(), c.try_read().unwrap().granted().unwrap());
     let state = a.inspect().unwrap();
     assert_eq!((state.taken(), state.capacity, state.queue_length), (3, Some(u32::MAX), 0));
     let listed = state.holders.iter().map(|holder| (&holder.owner, holder.token, holder.units));
@@ -33,14 +33,14 @@ pub fn readers_hold_together(harness: &impl Harness) {
 pub fn a_writer_holds_alone(harness: &impl Harness) {
     let Some([a, b]) = rw_locks(harness, "writer") else { return };
     let writing = a.write().unwrap();
-    let busy = || b.try_read().unwrap().guard().is_none() && b.try_write().unwrap().guard().is_none();
+    let busy = || b.try_read().unwrap().granted().is_none() && b.try_write().unwrap().granted().is_none();
     assert!(busy());
     assert_eq!(a.inspect().unwrap().taken(), u32::MAX);
     writing.unlock().unwrap();
     let reading = a.read().unwrap();
-    assert!(b.try_write().unwrap().guard().is_none());
+    assert!(b.try_write().unwrap().granted().is_none());
     reading.unlock().unwrap();
-    b.try_write().unwrap().guard().unwrap().unlock().unwrap();
+    b.try_write().unwrap().granted().unwrap().unlock().unwrap();
     harness.assert_nothing_is_left("writer");
 }
 
@@ -81,7 +81,7 @@ pub fn a_reader_does_not_pass_a_waiting_writer(harness: &impl Harness) {
     let Some([a, b, c]) = rw_locks(harness, "no passing") else { return };
     let reading = a.read().unwrap();
     let writer = b.writer().request().unwrap();
-    assert!(c.try_read().unwrap().guard().is_none());
+    assert!(c.try_read().unwrap().granted().is_none());
     let reader = c.reader().request().unwrap();
     assert_waits(&writer, 0);
     assert_waits(&reader, 1);
@@ -100,7 +100,7 @@ pub fn a_read_again_passes_a_waiting_writer(harness: &impl Harness) {
     let Some([a, b]) = rw_locks(harness, "again") else { return };
     let outer = a.read().unwrap();
     let writer = b.writer().request().unwrap();
-    let inner = a.try_read().unwrap().guard().expect("at once");
+    let inner = a.try_read().unwrap().granted().expect("at once");
     assert_eq!((inner.token(), a.reader().hold_count()), (outer.token(), 2));
     assert_eq!(b.inspect().unwrap().taken(), 1);
     outer.unlock().unwrap();
@@ -117,12 +117,12 @@ pub fn a_read_under_the_own_write_is_a_re_entry(harness: &impl Harness) {
     let reading = a.read().unwrap();
     assert_eq!(reading.token(), writing.token());
     writing.unlock().unwrap();
-    assert!(b.try_read().unwrap().guard().is_none());
-    let again = a.try_write().unwrap().guard().expect("the owner still has it for writing");
+    assert!(b.try_read().unwrap().granted().is_none());
+    let again = a.try_write().unwrap().granted().expect("the owner still has it for writing");
     reading.unlock().unwrap();
-    assert!(b.try_read().unwrap().guard().is_none());
+    assert!(b.try_read().unwrap().granted().is_none());
     again.unlock().unwrap();
-    b.try_read().unwrap().guard().unwrap().unlock().unwrap();
+    b.try_read().unwrap().granted().unwrap().unlock().unwrap();
     harness.assert_nothing_is_left("under a write");
 }
 
@@ -278,12 +278,12 @@ pub fn a_dead_reader_ends_nobody_elses_hold(harness: &impl Harness) {
         assert!(!guard.is_lost());
         guard.renew().unwrap();
     }
-    assert!(b.try_write().unwrap().guard().is_none());
+    assert!(b.try_write().unwrap().granted().is_none());
     let tokens: Vec<_> = a.inspect().unwrap().holders.iter().filter_map(|holder| holder.token).collect();
     assert_eq!(tokens, [before.token(), after.token()]);
     before.unlock().unwrap();
     after.unlock().unwrap();
-    b.try_write().unwrap().guard().unwrap().unlock().unwrap();
+    b.try_write().unwrap().granted().unwrap().unlock().unwrap();
     harness.assert_nothing_is_left("own leases");
 }
 

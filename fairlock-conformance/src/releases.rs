@@ -46,7 +46,7 @@ pub fn a_hold_that_ends_while_it_is_released_was_not_lost(harness: &impl Harness
         waits();
         harness.pass(LEASE);
         let token = work.join().unwrap().expect("it was not lost");
-        let guard = lock(harness, "late").try_lock().unwrap().guard().expect("it is free");
+        let guard = lock(harness, "late").try_lock().unwrap().granted().expect("it is free");
         assert!(token < guard.token());
         guard.unlock().unwrap();
     });

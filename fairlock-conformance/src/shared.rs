@@ -111,7 +111,7 @@ pub fn kinds_of_one_name_never_hold_together(harness: &impl Harness) {
     let mut last = None;
     for kind in kinds.iter().chain(&kinds) {
         let guard =
-            other.lock_of("in turns", *kind).unwrap().try_lock().unwrap().guard().expect("it is free");
+            other.lock_of("in turns", *kind).unwrap().try_lock().unwrap().granted().expect("it is free");
         assert!(last < Some(guard.token()), "{kind}");
         last = Some(guard.token());
         guard.unlock().unwrap();

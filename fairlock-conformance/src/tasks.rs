@@ -54,12 +54,12 @@ fn task_lock(harness: &impl Harness, name: &str) -> AsyncLock {
 pub fn tasks_get_the_lock_in_the_order_of_their_first_polls(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "tasks"), task_lock(harness, "tasks"));
     let guard = ours.lock().unwrap();
-    assert!(run(harness, theirs.try_lock()).unwrap().guard().is_none());
+    assert!(run(harness, theirs.try_lock()).unwrap().granted().is_none());
     let mut waits = theirs.try_lock_for(SLACK);
     begin(&mut waits);
     until_in_queue(harness, &ours, 1);
     harness.pass(SLACK);
-    assert!(run(harness, waits).unwrap().guard().is_none());
+    assert!(run(harness, waits).unwrap().granted().is_none());
     until_in_queue(harness, &ours, 0);
     let waiters = if harness.promises(Promise::Order) { 3 } else { 1 };
     let waits: Vec<_> = (1..=waiters)
@@ -95,7 +95,7 @@ pub fn a_dropped_future_of_a_task_leaves_nothing(harness: &impl Harness) {
         begin(&mut theirs.lock());
     }
     drop(run(harness, theirs.lock()).unwrap());
-    until("it is given back", || ours.try_lock().unwrap().guard().is_some());
+    until("it is given back", || ours.try_lock().unwrap().granted().is_some());
     harness.assert_nothing_is_left("drops");
 }
 
@@ -113,10 +113,10 @@ pub fn work_of_a_task_is_dropped_when_its_hold_is_lost(harness: &impl Harness) {
     let blocking = lock(harness, "work");
     let late = ours.with(async |_| blocking.force_unlock().unwrap());
     assert!(matches!(run(harness, late), Err(Error::Lost(_))));
-    let held = run(harness, theirs.try_lock()).unwrap().guard().expect("it was taken");
+    let held = run(harness, theirs.try_lock()).unwrap().granted().expect("it was taken");
     assert!(matches!(run(harness, ours.try_with(async |_| ())), Ok(TryLock::Busy(_))));
     run(harness, held.unlock()).unwrap();
-    assert!(matches!(run(harness, ours.with_for(LEASE * 100, async |_| 7)), Ok(TryLock::Granted(7))));
+    assert!(matches!(run(harness, ours.try_with_for(LEASE * 100, async |_| 7)), Ok(TryLock::Granted(7))));
     harness.assert_nothing_is_left("work");
 }
 
@@ -146,7 +146,7 @@ pub fn a_dropped_lock_all_of_a_task_gives_all_back(harness: &impl Harness) {
     let (ours, names) = (client(harness).to_async(), ["task:b", "task:a"]);
     let [second, first] = names.map(|name| lock(harness, name));
     let busy = second.lock().unwrap();
-    assert!(run(harness, ours.try_lock_all(&names)).unwrap().guard().is_none());
+    assert!(run(harness, ours.try_lock_all(&names)).unwrap().granted().is_none());
     let mut waits = Box::pin(ours.lock_all(&names));
     until("it waits for the second lock", || {
         second.inspect().unwrap().queue_length == 1 || {
@@ -154,9 +154,9 @@ pub fn a_dropped_lock_all_of_a_task_gives_all_back(harness: &impl Harness) {
             false
         }
     });
-    assert!(first.try_lock().unwrap().guard().is_none());
+    assert!(first.try_lock().unwrap().granted().is_none());
     drop(waits);
-    until("it is given back", || first.try_lock().unwrap().guard().is_some());
+    until("it is given back", || first.try_lock().unwrap().granted().is_some());
     until_in_queue(harness, &second, 0);
     busy.unlock().unwrap();
     let all = run(harness, ours.lock_all(&names)).unwrap();
@@ -185,6 +185,6 @@ pub fn a_task_looks_kicks_and_ends_its_client(harness: &impl Harness) {
     run(harness, guard.unlock()).unwrap();
     assert!(run(harness, drains).unwrap().is_empty());
     run(harness, leaver.shutdown()).unwrap();
-    theirs.try_lock().unwrap().guard().unwrap().unlock().unwrap();
+    theirs.try_lock().unwrap().granted().unwrap().unlock().unwrap();
     harness.assert_nothing_is_left("ends");
 }

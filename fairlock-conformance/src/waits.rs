@@ -39,7 +39,7 @@ pub fn a_timed_wait_ends_on_time_and_leaves_nothing(harness: &impl Harness) {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let started = clock.now();
-            assert!(theirs.try_lock_for(LEASE).unwrap().guard().is_none());
+            assert!(theirs.try_lock_for(LEASE).unwrap().granted().is_none());
             clock.now() - started
         });
         until_waiting(harness, &ours, 1);
@@ -49,7 +49,7 @@ pub fn a_timed_wait_ends_on_time_and_leaves_nothing(harness: &impl Harness) {
     });
     until_in_queue(harness, &ours, 0);
     guard.unlock().unwrap();
-    theirs.try_lock_for(LEASE).unwrap().guard().unwrap().unlock().unwrap();
+    theirs.try_lock_for(LEASE).unwrap().granted().unwrap().unlock().unwrap();
     harness.assert_nothing_is_left("timed");
 }
 
@@ -67,7 +67,7 @@ pub fn a_cancelled_wait_ends_at_once_and_leaves_nothing(harness: &impl Harness) 
     assert!(matches!(theirs.cancelled_by(&cancel).lock(), Err(Error::Cancelled { .. })));
     until_in_queue(harness, &ours, 0);
     guard.unlock().unwrap();
-    until("nothing is left to tell the server", || theirs.try_lock().unwrap().guard().is_some());
+    until("nothing is left to tell the server", || theirs.try_lock().unwrap().granted().is_some());
     harness.assert_nothing_is_left("cancel");
 }
 
@@ -78,7 +78,7 @@ pub fn a_wait_cancelled_during_its_request_leaves_no_hold_behind(harness: &impl 
         let cancel = Cancel::new();
         thread::scope(|scope| {
             let asker = scope.spawn(|| {
-                ours.cancelled_by(&cancel).try_lock_for(LEASE * 5).map(|tried| drop(tried.guard().unwrap()))
+                ours.cancelled_by(&cancel).try_lock_for(LEASE * 5).map(|tried| drop(tried.granted().unwrap()))
             });
             cancel.cancel();
             let asked = asker.join().unwrap();
@@ -86,7 +86,7 @@ pub fn a_wait_cancelled_during_its_request_leaves_no_hold_behind(harness: &impl 
         });
     }
     // Nothing renews a hold without a guard: the lock is free before a lease ends.
-    theirs.try_lock_for(LEASE / 2).unwrap().guard().expect("the lock is free").unlock().unwrap();
+    theirs.try_lock_for(LEASE / 2).unwrap().granted().expect("the lock is free").unlock().unwrap();
     assert_eq!(ours.hold_count(), 0);
     harness.assert_nothing_is_left("crossed");
 }
@@ -96,14 +96,14 @@ pub fn an_attempt_leaves_no_place(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "once"), lock(harness, "once"));
     let guard = ours.lock().unwrap();
     for _ in 0..4 {
-        assert!(theirs.try_lock().unwrap().guard().is_none());
-        assert!(theirs.try_lock_for(Duration::ZERO).unwrap().guard().is_none());
+        assert!(theirs.try_lock().unwrap().granted().is_none());
+        assert!(theirs.try_lock_for(Duration::ZERO).unwrap().granted().is_none());
         assert!(theirs.inspect().unwrap().queue.is_empty());
     }
     guard.unlock().unwrap();
     // Any request gets it, even that of a new owner.
     for lock in [lock(harness, "once"), theirs] {
-        lock.try_lock().unwrap().guard().expect("the queue is empty").unlock().unwrap();
+        lock.try_lock().unwrap().granted().expect("the queue is empty").unlock().unwrap();
     }
     harness.assert_nothing_is_left("once");
 }
@@ -113,11 +113,11 @@ pub fn a_request_says_when_it_is_decided(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "request"), lock(harness, "request"));
     let guard = ours.lock().unwrap();
     let mut request = theirs.request().unwrap();
-    assert!(request.wait_for(Duration::ZERO).unwrap().guard().is_none());
+    assert!(request.wait_for(Duration::ZERO).unwrap().granted().is_none());
     assert!(request.decided().try_recv().is_err());
     guard.unlock().unwrap();
     request.decided().recv_timeout(PATIENCE).unwrap();
-    let guard = request.wait_for(Duration::ZERO).unwrap().guard().expect("it was decided");
+    let guard = request.wait_for(Duration::ZERO).unwrap().granted().expect("it was decided");
     assert!(theirs.is_held());
     assert!(matches!(request.wait_for(Duration::ZERO), Err(Error::Misuse { .. })));
     guard.unlock().unwrap();
@@ -183,7 +183,7 @@ pub fn shutdown_ends_holds_and_waits(harness: &impl Harness) {
         assert!(matches!(waiter.join().unwrap(), Err(Error::Shutdown { .. })));
     });
     assert!(held.is_lost());
-    lock_of(harness, &stayer, "shutdown").try_lock().unwrap().guard().unwrap().unlock().unwrap();
+    lock_of(harness, &stayer, "shutdown").try_lock().unwrap().granted().unwrap().unlock().unwrap();
     assert!(matches!(held.unlock(), Err(Error::Lost(_))));
     assert!(matches!(leaver.fair_lock("x"), Err(Error::Shutdown { .. })));
     assert!(leaver.shutdown().is_ok(), "a second call is no error");
@@ -205,11 +205,11 @@ pub fn a_drain_ends_waits_and_lets_holders_finish(harness: &impl Harness) {
         let drain = scope.spawn(|| leaver.drain(LEASE));
         assert!(matches!(waiter.join().unwrap(), Err(Error::Shutdown { .. })));
         held.check().unwrap();
-        assert!(theirs.try_lock().unwrap().guard().is_none());
+        assert!(theirs.try_lock().unwrap().granted().is_none());
         held.unlock().unwrap();
         assert!(drain.join().unwrap().unwrap().is_empty());
     });
-    theirs.try_lock().unwrap().guard().unwrap().unlock().unwrap();
+    theirs.try_lock().unwrap().granted().unwrap().unlock().unwrap();
     assert_eq!(leaver.stats().lost, 0);
     other.unlock().unwrap();
     harness.assert_nothing_is_left("drained");

@@ -3,6 +3,7 @@
 #[cfg(feature = "tracing")]
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -104,6 +105,15 @@ impl LockName {
             bytes => format!("it has {bytes} bytes, {MAX_NAME_BYTES} are allowed"),
         };
         Err(Error::InvalidName { name: shortened(name), reason })
+    }
+}
+
+/// As [`LockName::new`]: for settings and arguments that are parsed.
+impl FromStr for LockName {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<LockName> {
+        LockName::new(name)
     }
 }
 

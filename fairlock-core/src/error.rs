@@ -15,6 +15,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why a call failed. A busy lock is never an error.
 ///
 /// `Debug` prints the same message as `Display`, for a `main` that returns the error, and for `unwrap`.
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
     /// [`Lock::unlock`](crate::Lock::unlock) was called without a leaked hold of the owner.

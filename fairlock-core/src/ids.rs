@@ -257,6 +257,19 @@ impl FencingToken {
     }
 }
 
+impl From<u64> for FencingToken {
+    fn from(value: u64) -> FencingToken {
+        FencingToken(value)
+    }
+}
+
+/// As [`as_i64`](FencingToken::as_i64).
+impl From<FencingToken> for i64 {
+    fn from(token: FencingToken) -> i64 {
+        token.as_i64()
+    }
+}
+
 impl From<FencingToken> for u64 {
     fn from(token: FencingToken) -> u64 {
         token.0

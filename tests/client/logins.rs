@@ -126,7 +126,7 @@ impl Busy {
         while !self.is_over.load(Ordering::SeqCst) {
             match lock.try_lock_for(Duration::from_secs(1)) {
                 Ok(taken) => {
-                    let Some(guard) = taken.guard() else { continue };
+                    let Some(guard) = taken.granted() else { continue };
                     assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
                     self.turns[number].fetch_add(1, Ordering::SeqCst);
                     self.inside.fetch_sub(1, Ordering::SeqCst);
@@ -157,7 +157,7 @@ fn try_for_others(clients: &[Client; 2], busy: &Busy) {
                 Ok(taken) => {
                     let name = name(of, number);
                     assert!(
-                        taken.guard().is_none(),
+                        taken.granted().is_none(),
                         "{name} was lost, or has two holders: {:?}",
                         log_lines(&name)
                     );

@@ -63,11 +63,11 @@ fn life() -> Client {
     own("mails").lock().unwrap().unlock().unwrap();
     // Calls without the lock: at once, after a wait, and without an answer.
     let guard = own("orders").lock().unwrap();
-    assert!(own("orders").try_lock().unwrap().guard().is_none());
+    assert!(own("orders").try_lock().unwrap().granted().is_none());
     let mut late = own("orders").request().unwrap();
     clock.advance(2 * S);
-    assert!(late.wait_for(Duration::ZERO).unwrap().guard().is_none(), "it keeps its place");
-    assert!(late.leave().unwrap().guard().is_none());
+    assert!(late.wait_for(Duration::ZERO).unwrap().granted().is_none(), "it keeps its place");
+    assert!(late.leave().unwrap().granted().is_none());
     backend.faults().fail_next(Operation::Acquire, 2);
     client.semaphore("permits", 2).unwrap().try_acquire().unwrap_err();
     guard.leak();

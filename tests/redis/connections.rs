@@ -179,7 +179,7 @@ fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
 
     server.restart();
     eventually("the same lock works again", || match lock.try_lock() {
-        Ok(tried) => tried.guard().expect("no other client holds the lock").unlock().is_ok(),
+        Ok(tried) => tried.granted().expect("no other client holds the lock").unlock().is_ok(),
         Err(_) => false,
     });
     eventually("and for the owner that was refused", || {
@@ -212,7 +212,7 @@ fn calls_after_a_password_was_rotated_write_no_line_each() {
     }
     let _: String = server.query(&["ACL", "SETUSER", "rotated", ">canary-old"]);
     eventually("the same lock works again", || {
-        lock.try_lock().is_ok_and(|tried| tried.guard().expect("it is free").unlock().is_ok())
+        lock.try_lock().is_ok_and(|tried| tried.granted().expect("it is free").unlock().is_ok())
     });
     client.shutdown().unwrap();
     // The first call's attempt may have been sent, on a connection that was open.
@@ -264,7 +264,7 @@ fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
     for name in ["orders", "held", "unlocked"] {
         let lock = client.fair_lock(name).unwrap();
         eventually(name, || {
-            lock.try_lock().is_ok_and(|tried| tried.guard().is_some_and(|guard| guard.unlock().is_ok()))
+            lock.try_lock().is_ok_and(|tried| tried.granted().is_some_and(|guard| guard.unlock().is_ok()))
         });
     }
     wait_until_no_residue(&server);

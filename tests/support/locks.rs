@@ -43,21 +43,21 @@ pub fn lock_of(client: &Client, kind: LockKind, name: &str) -> Lock {
 /// Takes a lock that is free, or free soon.
 #[track_caller]
 pub fn take(lock: &Lock) -> LockGuard {
-    lock.try_lock_for(SOON).unwrap().guard().expect("the lock is free soon")
+    lock.try_lock_for(SOON).unwrap().granted().expect("the lock is free soon")
 }
 
 /// Takes the fair lock for a new owner; it is free.
 #[track_caller]
 pub fn take_now(client: &Client, name: &str) -> OwnedGuard {
     let lock = client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap();
-    lock.try_lock().unwrap().guard().expect("it is free")
+    lock.try_lock().unwrap().granted().expect("it is free")
 }
 
 /// Takes the fair lock for a new owner; it is free soon.
 #[track_caller]
 pub fn take_soon(client: &Client, name: &str) -> OwnedGuard {
     let lock = client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap();
-    lock.try_lock_for(SOON).unwrap().guard().expect("the lock is free soon")
+    lock.try_lock_for(SOON).unwrap().granted().expect("the lock is free soon")
 }
 
 /// A request for the fair lock by a new owner.
@@ -71,7 +71,7 @@ pub fn request(client: &Client, name: &str) -> OwnedRequest {
 pub fn granted(mut request: OwnedRequest, bound: Duration) -> OwnedGuard {
     let start = Instant::now();
     let waited = request.wait_for(bound).unwrap();
-    waited.guard().unwrap_or_else(|| panic!("not granted within {:?}", start.elapsed()))
+    waited.granted().unwrap_or_else(|| panic!("not granted within {:?}", start.elapsed()))
 }
 
 /// The waiter gets the lock soon, and gives it back.

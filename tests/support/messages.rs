@@ -49,7 +49,7 @@ fn pass([ours, theirs, hasty]: [Lock; 3], left: &dyn Fn() -> i64) {
     guard.keep_for(KEPT).unwrap();
     let left = left();
     assert!(left > 0 && left <= 301_000, "{name}: the key of a kept lock stays for {left} ms");
-    assert!(ours.try_lock().unwrap().guard().is_none(), "{name}");
+    assert!(ours.try_lock().unwrap().granted().is_none(), "{name}");
     assert!(ours.force_unlock().unwrap(), "{name}");
-    ours.try_lock().unwrap().guard().expect("it is free").unlock().unwrap();
+    ours.try_lock().unwrap().granted().expect("it is free").unlock().unwrap();
 }

@@ -344,6 +344,6 @@ fn a_message_of_a_later_layout_says_nothing_and_costs_nothing() {
     let told: usize =
         server.query(&["PUBLISH", &format!("fairlock:{}", waiter.id()), "v2 granted everything x"]);
     assert_eq!((told, held.is_lost()), (1, false));
-    let guard = waiting.wait_for(LEASE / 2).unwrap().guard().expect("before the lease of the holder ends");
+    let guard = waiting.wait_for(LEASE / 2).unwrap().granted().expect("before the lease of the holder ends");
     assert!(guard.token() > held.token());
 }

@@ -23,7 +23,7 @@ fn a_slow_wait_names_the_holders_span() {
         let guard = info_span!("order 1").in_scope(|| holds.lock().unwrap());
         let second = info_span!("order 2");
         let mut request = second.in_scope(|| waits.request().unwrap());
-        assert!(request.wait_for(Duration::from_secs(1)).unwrap().guard().is_none());
+        assert!(request.wait_for(Duration::from_secs(1)).unwrap().granted().is_none());
         guard.unlock().unwrap();
         second.in_scope(|| request.wait().unwrap().unlock().unwrap());
     });

@@ -81,7 +81,7 @@ fn connect() -> fairlock::Result<Client> {
 /// given up; a call whose permit is lost is dropped.
 async fn report(State(service): State<Service>) -> Result<String, (StatusCode, String)> {
     let refused = |status: StatusCode, reason: &dyn ToString| (status, reason.to_string());
-    match service.permit.with_for(PATIENCE, async |_| call(&service.api).await).await {
+    match service.permit.try_with_for(PATIENCE, async |_| call(&service.api).await).await {
         Ok(TryLock::Granted(answer)) => answer.map_err(|error| refused(StatusCode::BAD_GATEWAY, &error)),
         Ok(TryLock::Busy(_)) => Err(refused(StatusCode::TOO_MANY_REQUESTS, &"all permits are in use")),
         Err(error @ (Error::Shutdown { .. } | Error::Unavailable { .. } | Error::Lost(_))) => {

@@ -54,7 +54,7 @@ fn a_signal_ends_a_wait_and_a_run_with_its_code() {
         let Some(mut holder) = starts(&host, &["x"], &program) else { return };
         holder.output().is(code, "", "");
         let ours = host.lock("x");
-        let guard = ours.try_lock().unwrap().guard().expect("it was released");
+        let guard = ours.try_lock().unwrap().granted().expect("it was released");
         let mut waiter = starts(&host, &["x"], "echo no").unwrap();
         wait_for_queue(&ours, 1);
         send(signal, children_of(waiter.0.id())[0]);
@@ -128,7 +128,7 @@ fn a_first_process_that_collects_nothing_is_left_nothing() {
     let shell = children_of(first);
     assert_eq!(shell.len(), 1, "no minder is left");
     send("KILL", children_of(shell[0])[0]);
-    host.lock("x").try_lock_for(SOON).unwrap().guard().expect("the minder gives it back").unlock().unwrap();
+    host.lock("x").try_lock_for(SOON).unwrap().granted().expect("the minder gives it back").unlock().unwrap();
     busy.unlock().unwrap();
 }
 

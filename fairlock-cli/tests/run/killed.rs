@@ -217,7 +217,7 @@ fn a_process_that_cannot_be_killed_has_the_lock_to_the_end() {
     eventually("it is another user's", || owner() != 0);
     holder.0.kill().unwrap();
     let killed = Instant::now();
-    let guard = host.lock("x").try_lock_for(SOON).unwrap().guard().expect("its lease ends");
+    let guard = host.lock("x").try_lock_for(SOON).unwrap().granted().expect("its lease ends");
     assert!(killed.elapsed() > Duration::from_millis(1500) && is_alive(process), "{:?}", killed.elapsed());
     guard.unlock().unwrap();
     send("KILL", process);
@@ -230,5 +230,5 @@ fn without_its_minder_the_program_is_killed() {
     send("KILL", minder_of(process));
     assert_eq!(holder.status().code(), Some(123));
     wait_until_dead(process);
-    host.lock("x").try_lock().unwrap().guard().expect("it was released").unlock().unwrap();
+    host.lock("x").try_lock().unwrap().granted().expect("it was released").unlock().unwrap();
 }

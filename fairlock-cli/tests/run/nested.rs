@@ -95,7 +95,7 @@ fn a_background_command_follows_the_one_around_it() {
     }
     host.makes("go");
     for name in ["x", "y"] {
-        host.lock(name).try_lock_for(SOON).unwrap().guard().expect("it has ended").unlock().unwrap();
+        host.lock(name).try_lock_for(SOON).unwrap().granted().expect("it has ended").unlock().unwrap();
     }
 }
 

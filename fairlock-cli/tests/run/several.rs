@@ -34,7 +34,7 @@ fn commands_and_programs_that_name_them_in_any_order_take_turns() {
         ["a z b", "b z a", "c z b", "b z c", "a z c", "c z a"].map(|names| host.starts(names, &program));
     let client = host.client("");
     for names in [["z", "a", "c"], ["b", "z", "a"]] {
-        let guard = client.try_lock_all_for(&names, SOON).unwrap().guard().expect("its turn comes");
+        let guard = client.try_lock_all_for(&names, SOON).unwrap().granted().expect("its turn comes");
         std::fs::create_dir(&inside).unwrap();
         std::fs::remove_dir(&inside).unwrap();
         guard.unlock().unwrap();

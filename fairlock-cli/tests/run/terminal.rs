@@ -174,7 +174,7 @@ fn stop_and_go_on(host: &Host, shell: &Typed, program: u32) {
     shell.type_in(STOP);
     shell.wait_for("Stopped");
     eventually("the program has stopped", || is_stopped(program));
-    assert!(host.lock("x").try_lock().unwrap().guard().is_none(), "it is still held");
+    assert!(host.lock("x").try_lock().unwrap().granted().is_none(), "it is still held");
     shell.type_in("fg\n");
     eventually("the program goes on", || !is_stopped(program));
 }

@@ -33,7 +33,8 @@ use crate::shared::Handles;
 ///     needs_send(guard); // `dyn BoundToItsThread_in_a_task_use_to_async_else_an_Owner` cannot be sent
 /// }
 /// ```
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "bind it to a name, as in `let _guard`: if unused the lock is released at once"]
+#[clippy::has_significant_drop]
 #[derive(Debug)]
 pub struct Guard<O: Ownership = ThisThread> {
     shared: Arc<Handles>,
@@ -268,7 +269,7 @@ fn log_drop(released: Result<()>) {
 }
 
 /// What [`Lock::try_lock`](crate::Lock::try_lock), the timed waits and [`Request::wait_for`](crate::Request::wait_for) return, with a
-/// guard; [`Lock::try_with`](crate::Lock::try_with) and [`Lock::with_for`](crate::Lock::with_for) return it with the closure's
+/// guard; [`Lock::try_with`](crate::Lock::try_with) and [`Lock::try_with_for`](crate::Lock::try_with_for) return it with the closure's
 /// result.
 ///
 /// There is no `is_granted`: a check that drops the guard would give the lock back before the work begins.
@@ -306,21 +307,44 @@ fn log_drop(released: Result<()>) {
 #[must_use = "the lock may be busy; and a guard that is not bound gives it back at once"]
 #[derive(Debug)]
 pub enum TryLock<G> {
-    /// The lock was granted, and is held until this guard is dropped. Or it was granted to `try_with` or `with_for`, and this is
+    /// The lock was granted, and is held until this guard is dropped. Or it was granted to `try_with` or `try_with_for`, and this is
     /// the closure's result.
     Granted(G),
     /// Other owners had the lock, or stood ahead in its queue, until the wait was over. After a slow wait [`Busy`](crate::Busy) says who.
     Busy(Busy),
 }
 
-impl<G: AnyGuard> TryLock<G> {
-    /// The guard, if the lock was granted, or all locks were.
+impl<G> TryLock<G> {
+    /// The guard, if the lock was granted, or all locks were; or the closure's result.
     #[must_use = "if it is unused what was granted is given back at once"]
-    pub fn guard(self) -> Option<G> {
+    pub fn granted(self) -> Option<G> {
+        self.into_result().ok()
+    }
+
+    /// The same, with the reason why not. A [`Busy`] can be returned as an error.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let lock = Client::new(MemoryBackend::new())?.fair_lock("orders")?;
+    /// let guard = lock.try_lock()?.into_result()?; // "lock `orders` is busy"
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Busy`], if other owners had the lock until the wait was over.
+    pub fn into_result(self) -> Result<G, Busy> {
         match self {
-            TryLock::Granted(guard) => Some(guard),
-            TryLock::Busy(_) => None,
+            TryLock::Granted(granted) => Ok(granted),
+            TryLock::Busy(busy) => Err(busy),
         }
+    }
+
+    /// Whether other owners had the lock. What was granted stays here.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, TryLock::Busy(_))
     }
 }
 
@@ -333,11 +357,6 @@ impl<O: Ownership> TryLock<Guard<O>> {
         }
     }
 }
-
-/// What is no closure's result: a [`Guard`], or an [`AllGuard`]. Not exported.
-pub trait AnyGuard {}
-
-impl<O: Ownership> AnyGuard for Guard<O> {}
 
 /// The holds of all locks that [`Client::lock_all`](crate::Client::lock_all) has taken. If one hold is lost, the guard is lost.
 ///
@@ -352,7 +371,8 @@ impl<O: Ownership> AnyGuard for Guard<O> {}
 ///     needs_send(guard); // `dyn BoundToItsThread_in_a_task_use_to_async_else_an_Owner` cannot be sent
 /// }
 /// ```
-#[must_use = "if unused the locks are released at once"]
+#[must_use = "bind it to a name, as in `let _guard`: if unused the locks are released at once"]
+#[clippy::has_significant_drop]
 #[derive(Debug)]
 pub struct AllGuard<G: OneGuard = LockGuard> {
     /// The guards, in the order of their names, which is the order in which the locks were taken.
@@ -539,8 +559,6 @@ impl<G: OneGuard> Drop for AllGuard<G> {
         self.first_loss.close();
     }
 }
-
-impl<G: OneGuard> AnyGuard for AllGuard<G> {}
 
 /// The guard of one lock, which an [`AllGuard`] has several of. Not exported.
 pub trait OneGuard: Sized {

@@ -23,7 +23,7 @@ use crate::time::{self, Cancel};
 ///
 /// # Getting the lock
 /// [`lock`](Self::lock) waits, [`try_lock`](Self::try_lock) does not, and [`try_lock_for`](Self::try_lock_for) waits for
-/// a limited time. [`with`](Self::with), [`try_with`](Self::try_with) and [`with_for`](Self::with_for) do the same around a
+/// a limited time. [`with`](Self::with), [`try_with`](Self::try_with) and [`try_with_for`](Self::try_with_for) do the same around a
 /// closure. The guard releases the lock when it is dropped, or by [`unlock`](Guard::unlock), and
 /// [`is_lost`](Guard::is_lost) tells whether the lock was lost before that.
 ///
@@ -139,6 +139,25 @@ impl<O: Ownership> Lock<O> {
         self.0.obtain(wait_of(timeout))
     }
 
+    /// Waits for the lock until `deadline`, as [`try_lock_for`](Self::try_lock_for) does: several waits can share a deadline.
+    ///
+    /// ```
+    /// # use std::time::{Duration, Instant};
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let deadline = Instant::now() + Duration::from_secs(5); // for both together
+    /// let orders = client.fair_lock("orders")?.try_lock_until(deadline)?;
+    /// let stock = client.fair_lock("stock")?.try_lock_until(deadline)?;
+    /// assert!(!orders.is_busy() && !stock.is_busy());
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Lock`].
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<TryLock<Guard<O>>> {
+        self.try_lock_for(deadline.saturating_duration_since(self.0.shared.now()))
+    }
+
     /// Waits for the lock, calls `f`, and releases the lock, even when `f` panics. Returns what `f` returned.
     ///
     /// ```
@@ -197,7 +216,7 @@ impl<O: Ownership> Lock<O> {
     /// # use fairlock::{Client, MemoryBackend, TryLock};
     /// # let client = Client::new(MemoryBackend::new())?;
     /// let lock = client.fair_lock("lock:orders")?;
-    /// let TryLock::Granted(done) = lock.with_for(Duration::from_secs(5), |_| true)? else {
+    /// let TryLock::Granted(done) = lock.try_with_for(Duration::from_secs(5), |_| true)? else {
     ///     panic!("another owner had it for five seconds");
     /// };
     /// assert!(done);
@@ -206,7 +225,7 @@ impl<O: Ownership> Lock<O> {
     ///
     /// # Errors
     /// As [`with`](Self::with).
-    pub fn with_for<R>(&self, timeout: Duration, f: impl FnOnce(&Guard<O>) -> R) -> Result<TryLock<R>> {
+    pub fn try_with_for<R>(&self, timeout: Duration, f: impl FnOnce(&Guard<O>) -> R) -> Result<TryLock<R>> {
         self.try_lock_for(timeout)?.finish(f)
     }
 

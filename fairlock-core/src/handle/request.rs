@@ -99,7 +99,7 @@ impl<O: Ownership> Request<O> {
     /// let lock = client.fair_lock("lock:orders")?;
     /// let guard = lock.lock()?;
     /// let request = lock.owned_by(&client.new_owner())?.request()?;
-    /// assert!(request.leave()?.guard().is_none()); // this thread has it
+    /// assert!(request.leave()?.granted().is_none()); // this thread has it
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     ///

@@ -21,7 +21,7 @@ fn calls(world: &World) -> [usize; 2] {
 
 fn is_free(world: &World, lock: &OwnedLock) -> bool {
     let lock = lock.clone();
-    matches!(world.run(move || lock.try_lock().map(|tried| tried.guard().is_some())).0, Ok(true))
+    matches!(world.run(move || lock.try_lock().map(|tried| tried.granted().is_some())).0, Ok(true))
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn a_client_listens_only_while_it_waits() {
     for round in 1..3 {
         our_lock.lock().unwrap().unlock().unwrap();
         let guard = their_lock.lock().unwrap();
-        assert!(our_lock.try_lock().unwrap().guard().is_none());
+        assert!(our_lock.try_lock().unwrap().granted().is_none());
         assert_eq!(present(&url), 0);
         let request = our_lock.request().unwrap();
         assert_eq!(present(&url), 1);

@@ -120,11 +120,11 @@ impl Handle {
     /// Zero is no wait.
     pub(crate) fn ask(&self, wait: Duration) -> fairlock::Result<Option<Guard>> {
         Ok(match &self.ask {
-            Ask::Lock(lock) => lock.try_lock_for(wait)?.guard().map(Guard::One),
+            Ask::Lock(lock) => lock.try_lock_for(wait)?.granted().map(Guard::One),
             Ask::Permits(semaphore) => {
-                semaphore.try_acquire_many_for(self.units, wait)?.guard().map(Guard::Permits)
+                semaphore.try_acquire_many_for(self.units, wait)?.granted().map(Guard::Permits)
             }
-            Ask::All(client) => client.try_lock_all_for(&self.names, wait)?.guard().map(Guard::All),
+            Ask::All(client) => client.try_lock_all_for(&self.names, wait)?.granted().map(Guard::All),
         })
     }
 }

@@ -76,7 +76,7 @@ pub(crate) fn run(
     }
     eventually("the servers grant a lock again", || {
         let granted = setting.lock(&all.url(WATCH), &probe).and_then(|lock| lock.try_lock_for(LEASE));
-        granted.is_ok_and(|granted| granted.guard().is_some())
+        granted.is_ok_and(|granted| granted.granted().is_some())
     });
     all.settle(fault);
     // The run itself, until the holder's lease at the new server is over and the next waiter there was heard. Where a server keeps

@@ -40,7 +40,7 @@ fn a_holder_in_a_black_hole_knows_its_loss_in_time() {
     assert!(matches!(error, Error::Lost(_)), "{error}");
     // The held traffic arrives after the repair, and takes nothing from the next holder.
     proxy.set_all(&Traffic::ALL, Rule::Pass);
-    eventually("the client is back", || asked.try_lock().is_ok_and(|tried| tried.guard().is_some()));
+    eventually("the client is back", || asked.try_lock().is_ok_and(|tried| tried.granted().is_some()));
     assert!(next.renew().is_ok() && !next.is_lost());
     next.unlock().unwrap();
     until_free(&server, "hole");

@@ -54,8 +54,8 @@ impl Handle {
         if ask.by_task {
             let lock = self.for_tasks(ask)?;
             let guard = match wait {
-                Wait::No => task::wait_for(world, lock.try_lock())?.guard(),
-                Wait::UpTo(time) => task::wait_for(world, lock.try_lock_for(time))?.guard(),
+                Wait::No => task::wait_for(world, lock.try_lock())?.granted(),
+                Wait::UpTo(time) => task::wait_for(world, lock.try_lock_for(time))?.granted(),
                 Wait::Forever => Some(task::wait_for(world, lock.lock())?),
             };
             return Ok(guard.map(AnyGuard::Task));
@@ -64,10 +64,10 @@ impl Handle {
             Handle::Thread(lock) => get(lock, wait),
             Handle::Owned(lock) => get(lock, wait),
             Handle::Permits(semaphore) => Ok(match (wait, ask.units) {
-                (Wait::No, 1) => semaphore.try_acquire()?.guard(),
-                (Wait::No, units) => semaphore.try_acquire_many(units)?.guard(),
-                (Wait::UpTo(time), 1) => semaphore.try_acquire_for(time)?.guard(),
-                (Wait::UpTo(time), units) => semaphore.try_acquire_many_for(units, time)?.guard(),
+                (Wait::No, 1) => semaphore.try_acquire()?.granted(),
+                (Wait::No, units) => semaphore.try_acquire_many(units)?.granted(),
+                (Wait::UpTo(time), 1) => semaphore.try_acquire_for(time)?.granted(),
+                (Wait::UpTo(time), units) => semaphore.try_acquire_many_for(units, time)?.granted(),
                 (Wait::Forever, 1) => Some(semaphore.acquire()?),
                 (Wait::Forever, units) => Some(semaphore.acquire_many(units)?),
             }
@@ -119,8 +119,8 @@ where
     Guard<O>: Into<AnyGuard>,
 {
     let guard = match wait {
-        Wait::No => lock.try_lock()?.guard(),
-        Wait::UpTo(time) => lock.try_lock_for(time)?.guard(),
+        Wait::No => lock.try_lock()?.granted(),
+        Wait::UpTo(time) => lock.try_lock_for(time)?.granted(),
         Wait::Forever => Some(lock.lock()?),
     };
     Ok(guard.map(Into::into))
@@ -150,7 +150,7 @@ fn work<O: Ownership>(
     };
     match how {
         How::With(Wait::No) => lock.try_with(act).map(done),
-        How::With(Wait::UpTo(time)) => lock.with_for(time, act).map(done),
+        How::With(Wait::UpTo(time)) => lock.try_with_for(time, act).map(done),
         How::With(Wait::Forever) => lock.with(act).map(Some),
         How::Lead => lock.lead(lead).and_then(led),
     }
@@ -174,7 +174,7 @@ pub async fn work_as_task(
     };
     match how {
         How::With(Wait::No) => lock.try_with(act).await.map(done),
-        How::With(Wait::UpTo(time)) => lock.with_for(time, act).await.map(done),
+        How::With(Wait::UpTo(time)) => lock.try_with_for(time, act).await.map(done),
         How::With(Wait::Forever) => lock.with(act).await.map(Some),
         How::Lead => lock.lead(act).await.and_then(led),
     }
@@ -196,8 +196,8 @@ fn done(tried: TryLock<()>) -> Option<()> {
 pub fn get_all(client: &Client, locks: Several, wait: Wait) -> Result<Option<AnyGuard>> {
     let names = names_of(locks);
     let guard = match wait {
-        Wait::No => client.try_lock_all(&names)?.guard(),
-        Wait::UpTo(time) => client.try_lock_all_for(&names, time)?.guard(),
+        Wait::No => client.try_lock_all(&names)?.granted(),
+        Wait::UpTo(time) => client.try_lock_all_for(&names, time)?.granted(),
         Wait::Forever => Some(client.lock_all(&names)?),
     };
     Ok(guard.map(AnyGuard::All))
@@ -207,8 +207,8 @@ pub fn get_all(client: &Client, locks: Several, wait: Wait) -> Result<Option<Any
 pub async fn get_all_as_task(client: &AsyncClient, locks: Several, wait: Wait) -> Result<Option<AnyGuard>> {
     let names = names_of(locks);
     let guard = match wait {
-        Wait::No => client.try_lock_all(&names).await?.guard(),
-        Wait::UpTo(time) => client.try_lock_all_for(&names, time).await?.guard(),
+        Wait::No => client.try_lock_all(&names).await?.granted(),
+        Wait::UpTo(time) => client.try_lock_all_for(&names, time).await?.granted(),
         Wait::Forever => Some(client.lock_all(&names).await?),
     };
     Ok(guard.map(AnyGuard::AllOfTask))

@@ -279,6 +279,6 @@ where
         Wait::No => Duration::ZERO,
         Wait::UpTo(time) => time,
     };
-    let guard = request.wait_for(time)?.guard();
+    let guard = request.wait_for(time)?.granted();
     Ok((guard.map(Into::into), Some(again(request))))
 }

@@ -120,7 +120,7 @@ pub enum What {
         wait: Wait,
         listens: bool,
     },
-    /// `with`, `try_with`, `with_for`; the closure takes so long. `dropped`: a task drops the future after this time.
+    /// `with`, `try_with`, `try_with_for`; the closure takes so long. `dropped`: a task drops the future after this time.
     With {
         ask: Ask,
         wait: Wait,

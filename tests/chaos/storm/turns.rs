@@ -65,7 +65,7 @@ fn kill_some<S: Store>(run: &Turns<'_, S>, workers: usize, deaths: usize, client
     workers.into_iter().for_each(|worker| run.kill(worker));
     run.in_order(&run.judged(TIME, Duration::ZERO));
     let lock = client.fair_lock("turns").unwrap();
-    lock.try_lock_for(TIME * 2 + SLACK).unwrap().guard().expect("in time").unlock().unwrap();
+    lock.try_lock_for(TIME * 2 + SLACK).unwrap().granted().expect("in time").unlock().unwrap();
 }
 
 /// Randomly killed workers cost one place or lease each, and no order.

@@ -23,7 +23,7 @@ fn each_call<O: Ownership>(lock: &Lock<O>, mut check: impl FnMut(Call<'_>)) {
     };
     check(&|work| lock.with(|guard| token(work, guard)).map(TryLock::Granted));
     check(&|work| lock.try_with(|guard| token(work, guard)));
-    check(&|work| lock.with_for(Duration::from_secs(1), |guard| token(work, guard)));
+    check(&|work| lock.try_with_for(Duration::from_secs(1), |guard| token(work, guard)));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_closure_is_not_called_without_the_lock() {
     let holder = world.client().fair_lock(LOCK).unwrap().lock().unwrap();
     assert!(matches!(lock.try_with(|_| never()).unwrap(), TryLock::Busy(_)));
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| lock.with_for(Duration::from_secs(60), |_| never()));
+        let waiter = scope.spawn(|| lock.try_with_for(Duration::from_secs(60), |_| never()));
         world.clock.wait_for_waiters(1);
         world.clock.advance(Duration::from_secs(60));
         assert!(matches!(waiter.join().unwrap().unwrap(), TryLock::Busy(_)));

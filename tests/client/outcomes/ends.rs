@@ -25,7 +25,7 @@ fn the_receiver_reports_each_grant_even_after_a_loss() {
     // The grant was not taken by the caller, and is then taken away.
     assert!(other.force_unlock().unwrap());
     let guard = other.lock().unwrap();
-    assert!(waiting.wait_for(Duration::ZERO).unwrap().guard().is_none());
+    assert!(waiting.wait_for(Duration::ZERO).unwrap().granted().is_none());
     assert_eq!(waiting.decided().try_recv(), Err(TryRecvError::Empty), "a `select!` would spin");
     guard.unlock().unwrap();
     waiting.decided().recv_timeout(SOON).unwrap();
@@ -52,7 +52,7 @@ fn timed_waits_of_a_client_that_is_cut_off_end_on_time() {
         let (ended, ends) = mpsc::channel();
         for _ in 0..waiters {
             let (lock, ended) = (client.fair_lock("timed").unwrap(), ended.clone());
-            thread::spawn(move || ended.send(lock.try_lock_for(wait).map(|tried| tried.guard().is_some())));
+            thread::spawn(move || ended.send(lock.try_lock_for(wait).map(|tried| tried.granted().is_some())));
         }
         world.clock.wait_for_waiters(waiters);
         cut_off();

@@ -74,9 +74,9 @@ impl Form {
 
     fn lock_for(self, lock: &Lock, time: Duration) -> Result<Option<Held>> {
         match self {
-            Form::Thread => lock.try_lock_for(time).map(|lock| lock.guard().map(Held::Thread)),
+            Form::Thread => lock.try_lock_for(time).map(|lock| lock.granted().map(Held::Thread)),
             Form::Task => {
-                block_on(lock.to_async().try_lock_for(time)).map(|lock| lock.guard().map(Held::Task))
+                block_on(lock.to_async().try_lock_for(time)).map(|lock| lock.granted().map(Held::Task))
             }
         }
     }
@@ -283,10 +283,10 @@ fn a_call_that_leaves_a_wait_to_others_does_not_end_its_span() {
                 scope.spawn(|| theirs.unlock().unwrap());
                 loop {
                     if turn % 2 == 0 {
-                        if let Some(guard) = request.wait_for(Duration::ZERO).unwrap().guard() {
+                        if let Some(guard) = request.wait_for(Duration::ZERO).unwrap().granted() {
                             break guard;
                         }
-                    } else if lock.try_lock().unwrap().guard().is_some() {
+                    } else if lock.try_lock().unwrap().granted().is_some() {
                         break request.wait().unwrap();
                     }
                 }
@@ -375,7 +375,7 @@ fn a_subscriber_may_call_the_client_and_may_panic() {
             for _ in 0..8 {
                 let guard = own().lock().unwrap();
                 let request = own().request().unwrap();
-                assert!(block_on(lock.to_async().try_lock()).unwrap().guard().is_none());
+                assert!(block_on(lock.to_async().try_lock()).unwrap().granted().is_none());
                 guard.unlock().unwrap();
                 let guard = request.wait().unwrap();
                 assert!(lock.force_unlock().unwrap());

@@ -38,7 +38,7 @@ fn our_re_entries_are_counted_in_the_locks_hash() {
         is_counted("1");
         let inner = lock.lock().unwrap();
         is_counted("2");
-        let innermost = lock.try_lock().unwrap().guard().expect("we hold the lock");
+        let innermost = lock.try_lock().unwrap().granted().expect("we hold the lock");
         is_counted("3");
         innermost.unlock().unwrap();
         inner.unlock().unwrap();
@@ -71,10 +71,10 @@ fn javas_re_entries_are_counted_where_we_read_them() {
         ] {
             world.java.ask("j", &format!("{verb} {name} {name}"));
             assert_eq!(count(), counted);
-            assert!(lock.try_lock().unwrap().guard().is_none());
+            assert!(lock.try_lock().unwrap().granted().is_none());
         }
         world.java.expect("j", &format!("unlock {name} {name}"), "ok");
         assert_eq!(count(), None);
-        lock.try_lock().unwrap().guard().expect("the lock is free").unlock().unwrap();
+        lock.try_lock().unwrap().granted().expect("the lock is free").unlock().unwrap();
     }
 }

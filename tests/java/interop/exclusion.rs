@@ -29,12 +29,12 @@ fn a_lock_held_by_one_side_is_refused_to_the_other() {
 
         java.expect("j", &their("lock", ""), "ok");
         assert!(lock.is_locked().unwrap());
-        assert!(lock.try_lock().unwrap().guard().is_none());
-        assert!(lock.try_lock_for(Duration::from_millis(100)).unwrap().guard().is_none());
+        assert!(lock.try_lock().unwrap().granted().is_none());
+        assert!(lock.try_lock_for(Duration::from_millis(100)).unwrap().granted().is_none());
         assert_eq!(lock.inspect().unwrap().holder().unwrap().owner.as_str(), java.owner("j"));
         java.expect("j", &their("unlock", ""), "ok");
 
-        let guard = lock.try_lock().unwrap().guard().expect("Java has released the lock");
+        let guard = lock.try_lock().unwrap().granted().expect("Java has released the lock");
         java.expect("j", &their("locked", ""), "true");
         java.expect("j", &their("trylock", ""), "false");
         java.expect("j", &their("trylock", &format!(" {FAILED_WAIT}")), "false");

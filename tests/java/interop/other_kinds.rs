@@ -42,12 +42,12 @@ impl Ours {
     fn ask(self, client: &Client, name: &str) -> fairlock::Result<Option<Guard>> {
         let semaphore = || client.semaphore(name, 3);
         Ok(match self {
-            Ours::Fair | Ours::Redissons => client.fair_lock(name)?.try_lock()?.guard().map(Guard::Thread),
-            Ours::Plain => client.plain_lock(name)?.try_lock()?.guard().map(Guard::Thread),
-            Ours::Reads => client.rw_lock(name)?.try_read()?.guard().map(Guard::Thread),
-            Ours::Writes => client.rw_lock(name)?.try_write()?.guard().map(Guard::Thread),
-            Ours::Permit => semaphore()?.try_acquire()?.guard().map(Guard::Owned),
-            Ours::AllPermits => semaphore()?.try_acquire_many(3)?.guard().map(Guard::Owned),
+            Ours::Fair | Ours::Redissons => client.fair_lock(name)?.try_lock()?.granted().map(Guard::Thread),
+            Ours::Plain => client.plain_lock(name)?.try_lock()?.granted().map(Guard::Thread),
+            Ours::Reads => client.rw_lock(name)?.try_read()?.granted().map(Guard::Thread),
+            Ours::Writes => client.rw_lock(name)?.try_write()?.granted().map(Guard::Thread),
+            Ours::Permit => semaphore()?.try_acquire()?.granted().map(Guard::Owned),
+            Ours::AllPermits => semaphore()?.try_acquire_many(3)?.granted().map(Guard::Owned),
         })
     }
 

@@ -21,7 +21,7 @@ fn javas_failed_async_wait_takes_five_minutes_from_ours() {
     world.until_waiting(LockKind::Fair, "async", 1);
     let lock = world.lock(LockKind::Fair, "async");
     let timed = in_thread(move || {
-        let guard = lock.try_lock_for(2 * SOON).unwrap().guard().expect("in time");
+        let guard = lock.try_lock_for(2 * SOON).unwrap().granted().expect("in time");
         guard.unlock().unwrap();
         now_ns()
     });

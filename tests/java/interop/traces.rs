@@ -10,7 +10,7 @@ fn a_failed_wait_of_either_side_leaves_no_trace() {
     for kind in KINDS {
         let (name, lock) = (word(kind), world.lock(kind, word(kind)));
         world.java.expect("j", &format!("lock {name} {name}"), "ok");
-        assert!(lock.try_lock_for(Duration::from_millis(200)).unwrap().guard().is_none());
+        assert!(lock.try_lock_for(Duration::from_millis(200)).unwrap().granted().is_none());
         world.assert_no_queue(name);
         world.java.expect("j", &format!("unlock {name} {name}"), "ok");
 

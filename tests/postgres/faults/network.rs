@@ -35,7 +35,7 @@ fn cycle(ours: &Client, theirs: &Client, name: &str) {
     let third = granted(third, SOON);
     let inner = ours.fair_lock(name).unwrap();
     let tried = look_until(SOON, || theirs.fair_lock(name).unwrap().try_lock().ok());
-    assert!(tried.expect("it was answered").guard().is_none());
+    assert!(tried.expect("it was answered").granted().is_none());
     eventually("looked", || inner.inspect().is_ok_and(|state| state.holder().is_some()));
     third.unlock().unwrap();
 }

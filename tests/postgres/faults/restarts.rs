@@ -88,7 +88,7 @@ fn tries_while_the_server_is_away_leave_nothing_to_tell_it() {
     server.restart();
     server.until_up();
     eventually("the same lock works again", || {
-        lock.try_lock().is_ok_and(|tried| tried.guard().expect("it is free").unlock().is_ok())
+        lock.try_lock().is_ok_and(|tried| tried.granted().expect("it is free").unlock().is_ok())
     });
     client.shutdown().unwrap(); // tells what else is left
     let steps = server.log().lines().skip(before).filter(|line| line.contains("for update")).count();
@@ -143,7 +143,7 @@ fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
     assert_unavailable(within(bound, || held.unlock()), &["(lock `held`)", &server.address(), "refused"]);
     server.restart();
     eventually("the same lock works again", || match lock.try_lock() {
-        Ok(tried) => tried.guard().is_some_and(|guard| guard.unlock().is_ok()),
+        Ok(tried) => tried.granted().is_some_and(|guard| guard.unlock().is_ok()),
         Err(_) => false,
     });
     take(&client.fair_lock("held").unwrap()).unlock().unwrap();

@@ -83,7 +83,7 @@ fn each_error_for_a_missing_right_names_the_grant_that_helps() {
     };
     let guard = loop {
         match client.fair_lock("x").unwrap().try_lock() {
-            Ok(took) => break took.guard().unwrap(),
+            Ok(took) => break took.granted().unwrap(),
             Err(error) => {
                 let denied = grants(error);
                 assert!(denied.contains("`fairlock doctor --postgres URL`"), "{denied}");

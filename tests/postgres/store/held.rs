@@ -54,7 +54,7 @@ fn transactions_of_two_threads_go_on_side_by_side() {
     assert!(still_held(&mut first, "two", token) && still_held(&mut second, "two", token));
     drop(guard); // one attempt, then in the background
     first.commit().unwrap();
-    assert!(waiting.wait_for(REPEATED).unwrap().guard().is_none(), "while the second transaction goes on");
+    assert!(waiting.wait_for(REPEATED).unwrap().granted().is_none(), "while the second transaction goes on");
     assert!(still_held(&mut look, "two", token) && !still_held(&mut look, "another", token));
     second.commit().unwrap();
     let next = granted(waiting, SOON);
@@ -77,7 +77,7 @@ fn an_unlock_inside_the_transaction_says_unavailable() {
     );
     assert!(is_unavailable(guard.unlock()));
     let lock = other.fair_lock("inside").unwrap();
-    assert!(lock.try_lock().unwrap().guard().is_none(), "a read says that it is held");
+    assert!(lock.try_lock().unwrap().granted().is_none(), "a read says that it is held");
     work.commit().unwrap();
     take(&lock).unlock().unwrap();
 }

@@ -59,7 +59,7 @@ fn known(replicas: Replicas) -> (Cluster, Client, Client) {
 
 /// Whether it is granted now. While a node is replaced it can't be asked.
 fn try_lock(client: &Client, name: &str) -> bool {
-    client.fair_lock(name).unwrap().try_lock().is_ok_and(|tried| tried.guard().is_some())
+    client.fair_lock(name).unwrap().try_lock().is_ok_and(|tried| tried.granted().is_some())
 }
 
 /// No other client gets the locks for longer than a grace, and the holds stay.
@@ -79,7 +79,7 @@ fn pass_on(guard: OwnedGuard, theirs: &Client) {
     guard.unlock().unwrap();
     // A grace begins with the first command about a slot.
     let lock = theirs.fair_lock(&name).unwrap().owned_by(&theirs.new_owner()).unwrap();
-    let next = lock.try_lock_for(BOUND).unwrap().guard().expect("it is free");
+    let next = lock.try_lock_for(BOUND).unwrap().granted().expect("it is free");
     assert!(next.token() > token);
     next.unlock().unwrap();
 }

@@ -74,7 +74,7 @@ fn a_lock_without_waiters_can_be_renewed_only_while_it_moves() {
     assert_says(&guard.unlock().unwrap_err(), &is_moved);
     cluster.end_move(slot, to);
     // The newcomer's first request is withdrawn meanwhile: a withdrawal that began during the move may fail after its end.
-    let is_granted = || newcomer.try_lock().is_ok_and(|tried| tried.guard().is_some());
+    let is_granted = || newcomer.try_lock().is_ok_and(|tried| tried.granted().is_some());
     eventually("the watchdog releases it", is_granted);
 }
 
@@ -90,12 +90,12 @@ fn a_newcomer_during_a_move_asks_the_node_that_has_the_lock() {
     cluster.move_keys(slot, from, to, 100);
     // Every key of the lock is on the new node, which must be asked: on the old one the lock is free.
     let plain = client(&cluster).plain_lock(&name).unwrap();
-    assert!(plain.try_lock().unwrap().guard().is_none());
+    assert!(plain.try_lock().unwrap().granted().is_none());
     cluster.end_move(slot, to);
-    assert!(plain.try_lock().unwrap().guard().is_none());
+    assert!(plain.try_lock().unwrap().granted().is_none());
     let newcomer = client(&cluster).fair_lock(&name).unwrap();
-    assert!(newcomer.try_lock().unwrap().guard().is_none());
+    assert!(newcomer.try_lock().unwrap().granted().is_none());
     guard.unlock().unwrap();
-    newcomer.try_lock().unwrap().guard().expect("free").unlock().unwrap();
+    newcomer.try_lock().unwrap().granted().expect("free").unlock().unwrap();
     cluster.assert_no_residue();
 }

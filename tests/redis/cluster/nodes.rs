@@ -52,7 +52,7 @@ fn a_frozen_primary_is_replaced_and_not_trusted_later() {
     old.cont();
     let lock = other.fair_lock(&name).unwrap();
     eventually("the old primary is a replica", || {
-        assert!(lock.try_lock().unwrap().guard().is_none(), "the old primary was trusted");
+        assert!(lock.try_lock().unwrap().granted().is_none(), "the old primary was trusted");
         old.query::<String>(&["INFO", "replication"]).contains("role:slave")
     });
     assert!(!guard.is_lost());

@@ -44,7 +44,7 @@ fn a_grace_ends_on_time_on_a_server_that_is_full() {
     server.query::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     let is_granted = |name| {
         let tried = ours.fair_lock(name).unwrap().try_lock();
-        tried.is_ok_and(|tried| tried.guard().is_some())
+        tried.is_ok_and(|tried| tried.granted().is_some())
     };
     assert!(!is_granted("full"));
     let began = Instant::now();
@@ -76,8 +76,8 @@ fn several_holders_survive_a_server_that_forgets_them() {
         way.forget(&server);
         let lost = Instant::now();
         while lost.elapsed() < grace() + TRUST {
-            let is_granted = pool(&theirs).try_acquire().unwrap().guard().is_some()
-                || theirs.rw_lock("rw").unwrap().reader().try_lock().unwrap().guard().is_some()
+            let is_granted = pool(&theirs).try_acquire().unwrap().granted().is_some()
+                || theirs.rw_lock("rw").unwrap().reader().try_lock().unwrap().granted().is_some()
                 || ["kept", "one", "other"].iter().any(|name| try_lock(&theirs, name));
             assert!(!is_granted, "{way:?}: granted after {:?}", lost.elapsed());
             let is_lost = permits.iter().any(|guard| guard.is_lost()) || writing.is_lost() || both.is_lost();
@@ -113,7 +113,7 @@ fn a_lock_is_kept_in_a_grace_and_forgotten_with_the_server() {
         let (at_least, asked) = (grace() * 3, Instant::now());
         guard.keep_for(at_least).unwrap();
         permits.keep_for(at_least).unwrap();
-        let two_are_free = || pool(&theirs).try_acquire_many(2).unwrap().guard().is_some();
+        let two_are_free = || pool(&theirs).try_acquire_many(2).unwrap().granted().is_some();
         while asked.elapsed() < grace() * 2 {
             let is_granted = try_lock(&theirs, "kept") || two_are_free();
             assert!(!is_granted, "{way:?}: granted after {:?}", asked.elapsed());

@@ -71,7 +71,7 @@ fn a_client_that_is_not_durable_is_refused_a_queue() {
             client.rw_lock("rw").unwrap().writer().try_lock(),
             &["lock `rw`: this client is not `durable`"],
         );
-        let plain = client.plain_lock("plain").unwrap().try_lock().unwrap().guard();
+        let plain = client.plain_lock("plain").unwrap().try_lock().unwrap().granted();
         plain.expect("it is free").unlock().unwrap();
         assert!(guard.renew().is_ok());
     }

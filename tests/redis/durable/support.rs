@@ -39,7 +39,7 @@ pub(crate) fn known() -> CleanServer {
 }
 
 pub(crate) fn try_lock(client: &Client, name: &str) -> bool {
-    client.fair_lock(name).unwrap().try_lock().unwrap().guard().is_some()
+    client.fair_lock(name).unwrap().try_lock().unwrap().granted().is_some()
 }
 
 /// Owners of one lock, each with one request of the same number.

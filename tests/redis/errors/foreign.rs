@@ -69,7 +69,7 @@ fn a_hash_without_a_holder_is_named_and_left_alone() {
         assert_eq!(server.query::<Vec<u8>>(&["DUMP", "orders"]), dump, "{hash:?}");
         server.query::<()>(&["DEL", "orders"]);
         for lock in locks(&clients, "orders") {
-            lock.try_lock().unwrap().guard().expect("it works again").unlock().unwrap();
+            lock.try_lock().unwrap().granted().expect("it works again").unlock().unwrap();
         }
     }
 }

@@ -55,7 +55,7 @@ fn a_user_without_the_locks_channel_is_refused_before_waiting() {
         let (first, second) = (lock_of(&bob, "orders").unwrap(), lock_of(&alice, "orders").unwrap());
         first.lock().unwrap().unlock().unwrap(); // a free lock needs no channel
         let guard = second.lock().unwrap();
-        assert!(first.try_lock().unwrap().guard().is_none());
+        assert!(first.try_lock().unwrap().granted().is_none());
         let parts = ["(lock `orders`)", "lacks a right", "channel redisson_lock__channel:{orders}"];
         assert_denied(first.lock(), &parts);
         assert_denied(first.try_lock_for(BOUND), &parts);
@@ -95,7 +95,7 @@ fn lock_in_time(lock: &Lock, owner: &Owner) -> Result<OwnedGuard, Error> {
     lock.owned_by(owner)
         .unwrap()
         .try_lock_for(BOUND)
-        .map(|tried| tried.guard().unwrap_or_else(|| panic!("{} is not granted in time", lock.name())))
+        .map(|tried| tried.granted().unwrap_or_else(|| panic!("{} is not granted in time", lock.name())))
 }
 
 fn take_turns(client: &Client, lock: &Lock) -> Result<(), Error> {
@@ -104,7 +104,7 @@ fn take_turns(client: &Client, lock: &Lock) -> Result<(), Error> {
     let again = lock_in_time(lock, &a)?;
     again.unlock()?;
     guard.renew()?;
-    assert!(lock.owned_by(&b)?.try_lock_for(Duration::from_millis(30))?.guard().is_none());
+    assert!(lock.owned_by(&b)?.try_lock_for(Duration::from_millis(30))?.granted().is_none());
     let mut request = lock.owned_by(&b)?.request()?;
     // Longer than a lease: the hold and the place are renewed.
     let waited = thread::scope(|scope| {
@@ -118,7 +118,7 @@ fn take_turns(client: &Client, lock: &Lock) -> Result<(), Error> {
         let waited = waiter.join().unwrap();
         unlocked.and(waited)
     });
-    waited?.guard().expect("granted in time").unlock()
+    waited?.granted().expect("granted in time").unlock()
 }
 
 /// Three owners of a fair lock, one behind the other.
@@ -126,14 +126,14 @@ fn line_up(client: &Client, discipline: Discipline, lock: &Lock) -> Result<(), E
     let guard = lock_in_time(lock, &client.new_owner())?;
     let mut first = lock.owned_by(&client.new_owner())?.request()?;
     let mut second = lock.owned_by(&client.new_owner())?.request()?;
-    assert!(lock.owned_by(&client.new_owner())?.try_lock()?.guard().is_none(), "others wait");
+    assert!(lock.owned_by(&client.new_owner())?.try_lock()?.granted().is_none(), "others wait");
     if discipline == Discipline::HandOff {
         assert!(lock.kick(&lock.inspect()?.queue[0])?);
         std::mem::swap(&mut first, &mut second);
     }
     guard.unlock()?;
-    first.wait_for(BOUND)?.guard().expect("granted in time").unlock()?;
-    second.wait_for(BOUND)?.guard().expect("granted in time").unlock()
+    first.wait_for(BOUND)?.granted().expect("granted in time").unlock()?;
+    second.wait_for(BOUND)?.granted().expect("granted in time").unlock()
 }
 
 /// The least rights are enough for the hand-off, and each of them is needed.
@@ -219,7 +219,7 @@ fn a_semaphore_works_with_the_least_rights() {
     let mut request = pool.request().unwrap();
     eventually("it waits", || pool.inspect().unwrap().queue_length == 1);
     guard.unlock().unwrap();
-    let guard = request.wait_for(BOUND).unwrap().guard().unwrap();
+    let guard = request.wait_for(BOUND).unwrap().granted().unwrap();
     assert!(pool.force_unlock().unwrap());
     eventually("the holder is told", || guard.is_lost());
     drop(guard);
@@ -246,7 +246,7 @@ fn without_the_right_to_publish_the_lock_still_works() {
             let guard = lock_in_time(&lock, &client.new_owner()).unwrap();
             let mut request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
             guard.unlock().unwrap();
-            request.wait_for(BOUND).unwrap().guard().expect("found by looking").unlock().unwrap();
+            request.wait_for(BOUND).unwrap().granted().expect("found by looking").unlock().unwrap();
         }
     }
     wait_until_no_residue(&server);

@@ -71,7 +71,7 @@ fn re_entry_costs_no_round_trip() {
     let mut guards = Vec::new();
     for _ in 0..100 {
         guards.push(ours.lock().unwrap());
-        ours.try_lock().unwrap().guard().unwrap().unlock().unwrap();
+        ours.try_lock().unwrap().granted().unwrap().unlock().unwrap();
     }
     assert_eq!((ours.hold_count(), scripts_run(&server)), (101, before));
     outermost.renew().unwrap();

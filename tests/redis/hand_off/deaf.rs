@@ -99,7 +99,7 @@ fn a_client_without_the_right_to_listen_has_its_turns() {
         let lock = deaf.fair_lock("busy").unwrap();
         let a_turn = |_| {
             let asked = Instant::now();
-            let turn = lock.try_lock_for(SOON).unwrap().guard();
+            let turn = lock.try_lock_for(SOON).unwrap().granted();
             let waited = asked.elapsed();
             let guard = turn?;
             // So both come before its next turn.

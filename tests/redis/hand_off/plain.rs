@@ -14,13 +14,13 @@ fn a_plain_lock_released_during_a_subscribe_is_granted() {
     let server = CleanServer::start();
     let proxy = Proxy::start(server.port());
     let (holder, waiter) = (client(&server.url()), with_places(&proxy.url(), 60 * LONG));
-    let guard = holder.plain_lock("gap").unwrap().try_lock().unwrap().guard().expect("the lock is free");
+    let guard = holder.plain_lock("gap").unwrap().try_lock().unwrap().granted().expect("the lock is free");
     proxy.set(Traffic::Subscriptions, Rule::Delay(Duration::from_millis(300)));
     thread::scope(|scope| {
         let lock = waiter.plain_lock("gap").unwrap();
         let asked = scripts_run(&server);
         let waiting = scope
-            .spawn(move || lock.try_lock_for(LONG).unwrap().guard().map(|guard| guard.unlock().unwrap()));
+            .spawn(move || lock.try_lock_for(LONG).unwrap().granted().map(|guard| guard.unlock().unwrap()));
         eventually("the waiter has no answer", || scripts_run(&server) > asked);
         guard.unlock().unwrap();
         assert!(join(waiting).is_some(), "its heartbeats come later than {LONG:?}");

@@ -113,7 +113,7 @@ fn a_returning_old_master_is_never_trusted() {
     // These two clients know the old master and are connected to it.
     let (holder, other) = (client(&sentinels), client(&sentinels));
     let lock = other.fair_lock("lock:a").unwrap();
-    assert!(lock.try_lock().unwrap().guard().is_some());
+    assert!(lock.try_lock().unwrap().granted().is_some());
     sentinels.wait_until_replicated(old, new);
     old.stop();
     sentinels.wait_for_master(new);
@@ -121,14 +121,14 @@ fn a_returning_old_master_is_never_trusted() {
     let guard = holder.fair_lock("lock:a").unwrap().lock().unwrap();
     old.cont();
     eventually("the old master becomes a replica", || {
-        assert!(lock.try_lock().unwrap().guard().is_none(), "the old master was trusted");
+        assert!(lock.try_lock().unwrap().granted().is_none(), "the old master was trusted");
         let fresh = client(&sentinels).fair_lock("lock:a").unwrap();
-        assert!(fresh.try_lock().unwrap().guard().is_none(), "a new client trusted the old master");
+        assert!(fresh.try_lock().unwrap().granted().is_none(), "a new client trusted the old master");
         // A sentinel that makes it a replica also cuts all its connections, this question's too.
         let role = old.try_query::<Vec<redis::Value>>(&["ROLE"]);
         role.is_ok_and(|role| role[0] == redis::Value::BulkString(b"slave".to_vec()))
     });
-    assert!(lock.try_lock().unwrap().guard().is_none());
+    assert!(lock.try_lock().unwrap().granted().is_none());
     assert!(!guard.is_lost());
     guard.unlock().unwrap();
     assert_eq!(connections(old), 0);

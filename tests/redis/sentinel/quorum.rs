@@ -48,7 +48,7 @@ fn client(sentinels: &Sentinels) -> Client {
 }
 
 fn is_granted(client: &Client, name: &str) -> bool {
-    client.fair_lock(name).unwrap().try_lock().is_ok_and(|tried| tried.guard().is_some())
+    client.fair_lock(name).unwrap().try_lock().is_ok_and(|tried| tried.granted().is_some())
 }
 
 fn refusal(client: &Client, name: &str) -> Option<Error> {
@@ -245,7 +245,7 @@ fn a_message_grants_nothing() {
     let said = format!("granted {place} {token} message");
     assert_eq!(master.query::<u32>(&["PUBLISH", &format!("fairlock:{client_id}"), &said]), 1);
     let waited = waiting.wait_for(Duration::from_millis(500)).unwrap();
-    assert!(waited.guard().is_none(), "believed");
+    assert!(waited.granted().is_none(), "believed");
     drop(waiting);
     // The watchdog withdraws it. Before that the unlock would grant it, and a client that ends gives nothing back.
     let queue = || master.query::<u64>(&["ZCARD", "fairlock_queue:{message}"]);

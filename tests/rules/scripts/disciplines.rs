@@ -34,7 +34,7 @@ fn a_holder_of_any_discipline_excludes_all_others() {
         assert!(last < Some(guard.token()), "{holds:?}: tokens grow across disciplines");
         last = Some(guard.token());
         for ((_, lock), asks) in clients.iter().zip(ALL) {
-            assert!(lock.try_lock().unwrap().guard().is_none(), "{asks:?} where {holds:?} holds");
+            assert!(lock.try_lock().unwrap().granted().is_none(), "{asks:?} where {holds:?} holds");
             let seen = lock.inspect().unwrap().holder().cloned().expect("a holder");
             assert_eq!(
                 (seen.owner.as_str(), seen.hold_count),
@@ -60,7 +60,7 @@ fn a_waiter_of_another_discipline_costs_a_holder_nothing() {
         guard.renew().unwrap_or_else(|e| panic!("{holds:?}, {other:?} waits: {e}"));
         guard.unlock().unwrap_or_else(|e| panic!("{holds:?}, {other:?} waits: {e}"));
         let turn = request.wait_for(BOUND).unwrap();
-        turn.guard().unwrap_or_else(|| panic!("{other:?} after {holds:?}")).unlock().unwrap();
+        turn.granted().unwrap_or_else(|| panic!("{other:?} after {holds:?}")).unlock().unwrap();
         let guard = lock.lock().unwrap();
         assert!(its_lock.force_unlock().unwrap(), "{other:?} takes it from {holds:?}");
         eventually(&format!("{holds:?} learns of {other:?}"), || guard.is_lost());

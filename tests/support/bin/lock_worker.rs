@@ -303,7 +303,7 @@ fn wait(client: &Client, name: &str, threads: usize) -> Result<(), Failure> {
 fn try_for(client: &Client, name: &str, wait: Duration) -> Result<(), Failure> {
     let lock = client.fair_lock(name)?;
     say_and_wait("ready")?;
-    let guard = lock.try_lock_for(wait)?.guard();
+    let guard = lock.try_lock_for(wait)?.granted();
     say(if guard.is_some() { "got" } else { "no lock" })
 }
 

@@ -35,7 +35,7 @@ use crate::backlog::{Cleanup, FirstAttempt, Lasts};
 use crate::claim::{Claim, ReleaseStep};
 use crate::error::{Error, Lost, Result};
 use crate::flow::{Taken, error_of};
-use crate::handle::guard::{AllGuard, AnyGuard, Guard, OneGuard, OwnedGuard, TryLock, finished};
+use crate::handle::guard::{AllGuard, Guard, OneGuard, OwnedGuard, TryLock, finished};
 use crate::handle::lock::{Campaign, Lock, unless_drained};
 use crate::handle::request::wait_of;
 use crate::ids::{FencingToken, OwnerId};
@@ -46,15 +46,14 @@ use crate::tasks;
 /// A task's hold of a lock, with the methods of [`AsyncHold`]. It may move between threads. Dropping it blocks none: the lock is
 /// released in the background, and before what tasks of this client ask for later, unless the server does not answer. If the process
 /// ends right after that, [`unlock`](Self::unlock): only the drop of the client's last handle waits a moment for such releases.
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "bind it to a name, as in `let _guard`: if unused the lock is released at once"]
+#[clippy::has_significant_drop]
 #[derive(Debug)]
 pub struct AsyncGuard {
     hold: AsyncHold,
     /// Released already, or another guard's: the drop releases nothing.
     spent: bool,
 }
-
-impl AnyGuard for AsyncGuard {}
 
 impl Deref for AsyncGuard {
     type Target = AsyncHold;
@@ -410,7 +409,7 @@ impl AsyncLock {
     ///
     /// # Errors
     /// As [`with`](Self::with).
-    pub async fn with_for<W: Future>(
+    pub async fn try_with_for<W: Future>(
         &self,
         timeout: Duration,
         work: impl FnOnce(AsyncHold) -> W,

@@ -126,6 +126,14 @@ impl AsyncLock {
         self.obtain(wait_of(timeout))
     }
 
+    /// As [`Lock::try_lock_until`].
+    ///
+    /// # Errors
+    /// See [`Lock`].
+    pub fn try_lock_until(&self, deadline: Instant) -> TryLocking {
+        self.try_lock_for(deadline.saturating_duration_since(self.0.shared.now()))
+    }
+
     /// As [`Lock::is_locked`].
     ///
     /// # Errors
