@@ -6,7 +6,6 @@ use std::time::Duration;
 use fairlock_core::{FencingToken, LockName, OwnerId};
 
 use crate::wake_up::{WakeUp, WakeUpKind};
-use crate::wrong::Wrong;
 
 /// A moment by the store's clock: the time since 1970. It must not go back from one operation on a lock to the next.
 pub type Moment = Duration;
@@ -151,6 +150,32 @@ impl OperationContext<'_> {
         }
         Arc::clone(&self.store_context.last_label)
     }
+}
+
+/// The rule with one mistake in it. A model tries each, to show that it would find it. Only the [`OperationContext`] of a model makes any.
+#[cfg_attr(not(feature = "model"), expect(unreachable_pub, reason = "it is public for a model"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// A hold that is over is not dropped.
+    OverIsKept,
+    /// A newcomer that fits is granted before the queue is looked at.
+    NewcomerBarges,
+    /// The walk over absent waiters ends after one, and the newcomer gets the lock.
+    NewcomerBargesAfterManyAbsent,
+    /// An absent first waiter is waited for.
+    DeadHeadIsWaitedFor,
+    /// An absent first waiter that does not fit is waited for.
+    BlockerIsWaitedFor,
+    /// A first waiter that does not fit is absent as soon as no message would reach it.
+    DeafBlockerIsAbsentAtOnce,
+    /// An absent waiter leaves although it may not know its ticket.
+    UnheardLeavesAtOnce,
+    /// The ticket of an absent waiter does not count as served.
+    AbsentIsNotServed,
+    /// A waiter that fits passes an earlier one that does not.
+    SmallerPasses,
+    /// Hand-on ends after one grant.
+    OneGrantAScript,
 }
 
 #[cfg(test)]

@@ -38,10 +38,10 @@
 //! ```text
 //!  lock_entry   one lock and its kind   operations   acquire, release, …   renewal
 //!     │           rule   who is next, and when to ask again   holds   encoded
-//!     ├► queue      places by ticket   hear   restore   clock   encoded
+//!     ├► queue      places by ticket   hear   restore   the queue's clock   as bytes
 //!     ├► interest   the requests that wait for a plain lock
-//!     └► context    of one operation; and of the store: the sequence, and the messages
-//!          └► wake_up   a message   bytes   values as bytes   wrong   mistakes, for models   pattern   of a list
+//!     └► context    of one operation; and of the store: the sequence, and the messages; mistakes, for models
+//!          └► wake_up   a message   bytes   values as bytes   pattern   of a list
 //! ```
 
 mod bytes;
@@ -51,9 +51,10 @@ mod lock_entry;
 mod pattern;
 mod queue;
 mod wake_up;
-mod wrong;
 
 pub use bytes::DecodeError;
+#[cfg(feature = "model")]
+pub use context::Wrong;
 pub use context::{Moment, OperationContext, Presence, StoreContext};
 #[cfg(feature = "model")]
 pub use lock_entry::Parts;
@@ -62,5 +63,3 @@ pub use pattern::fits_pattern;
 #[cfg(feature = "model")]
 pub use queue::{ClockParts, PlaceParts, QueueParts};
 pub use wake_up::{WakeUp, WakeUpKind};
-#[cfg(feature = "model")]
-pub use wrong::Wrong;

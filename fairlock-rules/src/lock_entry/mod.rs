@@ -5,10 +5,9 @@ use std::time::Duration;
 use fairlock_core::backend::{BackendError, BackendErrorKind, Place, RequestId};
 use fairlock_core::{LockKind, OwnerId};
 
-use crate::context::{Moment, OperationContext};
+use crate::context::{Moment, OperationContext, Wrong};
 use crate::interest::Interest;
 use crate::queue::Queue;
-use crate::wrong::Wrong;
 
 mod encoded;
 mod holds;

@@ -13,10 +13,9 @@ use fairlock_core::{LockKind, LockName};
 
 use super::LockEntry;
 use super::holds::GrantedHold;
-use crate::context::OperationContext;
+use crate::context::{OperationContext, Wrong};
 use crate::queue::Heartbeat;
 use crate::wake_up::WakeUpKind;
-use crate::wrong::Wrong;
 
 /// How many holders it lists.
 const MOST_HOLDERS: usize = 500;

@@ -10,10 +10,9 @@ use smallvec::SmallVec;
 
 use super::LockEntry;
 use super::holds::GrantedHold;
-use crate::context::{Moment, OperationContext, Presence};
+use crate::context::{Moment, OperationContext, Presence, Wrong};
 use crate::queue::QueuedPlace;
 use crate::wake_up::WakeUpKind;
-use crate::wrong::Wrong;
 
 /// What a place does at its turn.
 enum AtItsTurn {

@@ -1,4 +1,5 @@
-//! Who waits for one lock: places by ticket. `lib/queue.lua` of the Redis backend is the same.
+//! Who waits for one lock: places by ticket, the queue's own clock, and both as bytes. `lib/queue.lua` and `lib/queue_clock.lua` of the
+//! Redis backend are the same.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,14 +9,12 @@ use std::time::Duration;
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Place, RequestId, Waiter};
 
-use crate::context::Moment;
+use crate::bytes::{Coded, read, read_list};
+use crate::context::{DEAD_AFTER, Moment};
 
-mod clock;
-mod encoded;
 #[cfg(feature = "model")]
 mod parts;
 
-use clock::Clock;
 #[cfg(feature = "model")]
 pub use parts::{ClockParts, PlaceParts, QueueParts};
 
@@ -271,6 +270,140 @@ impl Queue {
 
 fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// The queue's own clock, by which waiters are present or absent. It follows the store's clock, but moves between two operations on the queue by at most half of the least time to live in the queue.
+/// Waiters renew their places every third of their times, so a longer silence of all is not their fault: the store stood still. If
+/// that made all waiters overdue, the lock would go to the first waiter to ask afterwards.
+#[derive(Default)]
+struct Clock {
+    /// The clock's value at the last operation.
+    value: Moment,
+    /// The store's time at the last operation.
+    pulse: Moment,
+    /// The least time to live of the places, and the longest since the queue was empty.
+    least_ttl: Duration,
+    longest_ttl: Duration,
+    /// Whether this operation has found the clock behind the store's clock. Not part of the state.
+    is_held_back: bool,
+}
+
+impl Clock {
+    /// The current value. Reading does not move the clock. A store's clock that was set back moves it by nothing.
+    fn at(&self, now: Moment) -> Moment {
+        self.value.saturating_add(now.saturating_sub(self.pulse).min(self.half_ttl()))
+    }
+
+    /// The value for `inspect`, which follows the store's clock. The queue's clock stands still while no waiter is heard: by that
+    /// clock the waiters of an abandoned lock would never be absent.
+    fn seen_at(&self, now: Moment) -> Moment {
+        self.value.saturating_add(now.saturating_sub(self.pulse))
+    }
+
+    /// Whether the queue has had no operation for longer than a live waiter can be silent.
+    fn is_silent(&self, now: Moment) -> bool {
+        self.pulse.saturating_add(DEAD_AFTER) < now
+    }
+
+    /// Half of the least time to live.
+    fn half_ttl(&self) -> Duration {
+        self.least_ttl / 2
+    }
+
+    /// An operation on the queue.
+    fn pulse(&mut self, now: Moment) {
+        self.is_held_back = now.saturating_sub(self.pulse) > self.half_ttl();
+        (self.value, self.pulse) = (self.at(now), now);
+    }
+
+    /// Nobody could be heard from then until now: that time does not count.
+    fn skip(&mut self, since: Moment, now: Moment) {
+        self.pulse = self.pulse.saturating_add(now.saturating_sub(since.max(self.pulse)));
+    }
+
+    /// A waiter with this time to live was heard. The least time to live is forgotten when the clock was held back: no waiter with
+    /// that time has been heard for longer than a live waiter can be silent. (If all stood still, such a waiter is heard long before
+    /// the clock can be held back again.) Otherwise one short wait would slow the clock for as long as anybody waits.
+    fn count_ttl(&mut self, ttl: Duration, queue_is_empty: bool) {
+        self.longest_ttl = if queue_is_empty { ttl } else { self.longest_ttl.max(ttl) };
+        let is_forgotten = queue_is_empty || std::mem::take(&mut self.is_held_back);
+        self.least_ttl = if is_forgotten { ttl } else { self.least_ttl.min(ttl) };
+    }
+
+    /// When the last operation is so long ago that no waiter can be alive, by the store's clock: this clock stands still meanwhile.
+    fn over_at(&self) -> Moment {
+        let patience = self.longest_ttl.saturating_mul(12).max(DEAD_AFTER.saturating_mul(2));
+        self.pulse.saturating_add(patience)
+    }
+}
+
+impl Coded for Queue {
+    fn write(&self, out: &mut Vec<u8>) {
+        let Queue { places, clock, served, rests_until } = self;
+        clock.write(out);
+        served.write(out);
+        rests_until.write(out);
+        (places.len() as u64).write(out);
+        for (ticket, place) in places {
+            ticket.write(out);
+            place.write(out);
+        }
+    }
+
+    fn read(from: &mut &[u8]) -> Option<Queue> {
+        let (clock, served, rests_until) = read(from)?;
+        let mut places: VecDeque<(u64, QueuedPlace)> = VecDeque::new();
+        read_list(from, |place: (u64, QueuedPlace)| {
+            let is_later = places.back().is_none_or(|last| last.0 < place.0);
+            places.push_back(place);
+            is_later.then_some(())
+        })?;
+        Some(Queue { places, clock, served, rests_until })
+    }
+}
+
+impl Coded for QueuedPlace {
+    fn write(&self, out: &mut Vec<u8>) {
+        let QueuedPlace { owner, request, label, units, lease, asked_in: _, is_heard, joined, deadline } =
+            self;
+        owner.write(out);
+        request.write(out);
+        label.write(out);
+        units.write(out);
+        u32::from(*is_heard).write(out);
+        [lease, joined, deadline].into_iter().for_each(|time| time.write(out));
+    }
+
+    fn read(from: &mut &[u8]) -> Option<QueuedPlace> {
+        let (owner, request, label) = read(from)?;
+        let (units, heard) = read::<(u32, u32)>(from)?;
+        let (lease, joined, deadline) = read(from)?;
+        let is_heard = heard == 1;
+        (heard <= 1 && units > 0).then_some(QueuedPlace {
+            owner,
+            request,
+            label,
+            units,
+            lease,
+            asked_in: 0,
+            is_heard,
+            joined,
+            deadline,
+        })
+    }
+}
+
+impl Coded for Clock {
+    fn write(&self, out: &mut Vec<u8>) {
+        let Clock { value, pulse, least_ttl, longest_ttl, is_held_back: _ } = self;
+        [value, pulse, least_ttl, longest_ttl].into_iter().for_each(|time| time.write(out));
+    }
+
+    fn read(from: &mut &[u8]) -> Option<Clock> {
+        let (value, pulse) = read(from)?;
+        let (least_ttl, longest_ttl) = read(from)?;
+        Some(Clock { value, pulse, least_ttl, longest_ttl, is_held_back: false })
+    }
 }
 
 #[cfg(test)]

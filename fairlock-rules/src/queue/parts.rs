@@ -5,8 +5,7 @@ use std::time::Duration;
 use fairlock_core::OwnerId;
 use fairlock_core::backend::RequestId;
 
-use super::clock::Clock;
-use super::{Queue, QueuedPlace};
+use super::{Clock, Queue, QueuedPlace};
 use crate::context::Moment;
 
 /// All of a queue.
