@@ -40,7 +40,7 @@ pub(super) fn wrapped(script: &'static Script) -> &'static Text {
 }
 
 /// The rest of the grace, if the reply tells of one, and the reply without that.
-pub(super) fn told(mut reply: Value) -> (Option<Duration>, Value) {
+fn told(mut reply: Value) -> (Option<Duration>, Value) {
     if let Value::Array(items) = &mut reply
         && let [word, left, answer] = &mut items[..]
         && text(word).is_ok_and(|word| word == "grace")
@@ -104,7 +104,7 @@ const LATER: Duration = Duration::from_secs(1);
 
 /// The graces of a backend's servers.
 #[derive(Debug, Default)]
-pub(crate) struct Graces {
+pub(super) struct Graces {
     /// The latest grace of each server.
     known: Mutex<Vec<Grace>>,
     /// Whether a grace is not over.
@@ -137,7 +137,7 @@ impl Graces {
     }
 
     /// The rest of the longest grace.
-    pub(crate) fn left(&self) -> Option<Duration> {
+    pub(super) fn left(&self) -> Option<Duration> {
         let known = self.known.lock();
         let until = known.iter().filter(|grace| !grace.is_over).map(|grace| grace.until).max()?;
         Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())

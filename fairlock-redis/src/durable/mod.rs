@@ -117,7 +117,7 @@ impl Durability {
     /// What the scripts need to know (milliseconds), see `scripts/lib/life.lua`: for how much longer the server keeps a hold than
     /// its holder believes in it, and the grace. With a quorum, a lease and what is kept are a grace: the holder may have reclaimed
     /// its lock at a new master while another client trusts this server, whose clock may jump.
-    pub(super) fn arguments(&self) -> [u64; 2] {
+    fn arguments(&self) -> [u64; 2] {
         let grace = millis(self.grace());
         [if self.asks_quorum { grace - millis(self.longest_lease()) } else { 0 }, grace]
     }

@@ -304,15 +304,13 @@ const ONCE_IN: Duration = Duration::from_secs(3600);
 /// most; and at most sixty names are remembered.
 const ANY_ONCE_IN: Duration = Duration::from_secs(60);
 
-/// Logs a warning if clients of both disciplines wait for one name.
+/// Logs a warning if clients of both disciplines wait for one name. Has the names that were looked for in the last hour.
 ///
 /// A queued waiter is told that a hold of another discipline has the lock. The hold may be of Redisson's plain lock, whose waiters get
 /// the lock when our queue is empty. But Redisson's fair lock has its own queue, and the two queues have no common order. So the client
 /// looks whether there is such a queue, outside of the scripts, which do not need to know.
 ///
 /// The look is for the log alone. If the user lacks the right to the key, or there is no answer, nothing follows.
-///
-/// Here: the names that were looked for in the last hour.
 #[derive(Default)]
 struct SharedNames(Mutex<HashMap<LockName, Instant>>);
 

@@ -241,8 +241,8 @@ pub(crate) fn foreign(servers: &Servers, message: &str, asked: &str) -> BackendE
 /// The digest of no script.
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 
-/// Names the key, after a refusal for a missing right or for a key's type; with the type of the value there. One more round
-/// trip. None if the server does not tell.
+/// Names the key, after a refusal for a missing right or for a key's type; with the type of the value there. The refusal does not name the
+/// key, so the server is asked: one more round trip. None if the server does not tell.
 fn key_at_fault(servers: &Servers, script: &Script, keys: &Keys, failed: &ServerFailure) -> Option<String> {
     let lock = keys.lock();
     match failed.failure.code()? {

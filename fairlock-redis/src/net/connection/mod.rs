@@ -152,7 +152,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Stream, secrets: Secrets) -> Connection {
+    fn new(stream: Stream, secrets: Secrets) -> Connection {
         Connection { replies: Decoder::new(stream), secrets, renew_at: None }
     }
 

@@ -115,7 +115,7 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    pub(super) fn to(pool: &Arc<Pool>) -> Route {
+    fn to(pool: &Arc<Pool>) -> Route {
         Route { pool: Arc::clone(pool), is_asking: false, epoch: 0, voters: None }
     }
 

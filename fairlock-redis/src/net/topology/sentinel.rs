@@ -113,14 +113,14 @@ impl Sentinel {
     }
 
     /// The pool for the master, see [`find`](Self::find).
-    pub(super) fn master(&self) -> Result<Arc<Pool>, Failure> {
+    fn master(&self) -> Result<Arc<Pool>, Failure> {
         self.find().map(|route| route.pool)
     }
 
     /// The way to the master. If the master is unknown or in doubt, or a majority named it too long ago, asks the sentinels: 2 ×
     /// connect + 2 × response time-out at most, half of it again if the votes took too long, and as much again if the caller first waits
     /// for another caller's search.
-    pub(super) fn find(&self) -> Result<Route, Failure> {
+    fn find(&self) -> Result<Route, Failure> {
         let known = self.known();
         if let Some(known) = known {
             // One caller asks ahead of time, and the others go on.
