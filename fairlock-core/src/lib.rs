@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A claim is one request's whole life in this client; `claim/mod.rs` has the table of its phases.
-//! `ARCHITECTURE.md` has the threads, the invariants and the reasons.
+//! `ARCHITECTURE.md` has walks through the files, the threads, the invariants and the reasons.
 
 pub mod backend;
 mod backlog;
