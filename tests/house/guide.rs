@@ -249,3 +249,24 @@ fn every_test_that_a_table_names_exists() {
     }
     assert!(unknown.is_empty(), "there are no such tests: {unknown:#?}");
 }
+
+/// ARCHITECTURE.md's walks have rows such as ``| core `wake.rs` | `granted` | … |``; a row without a file goes on with the file above.
+#[test]
+fn every_walk_names_what_its_files_have() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let walks = page.split_once("## Four walks").unwrap().1.split_once("\n## ").unwrap().0;
+    let (mut source, mut checked) = (String::new(), 0);
+    for row in walks.lines().filter_map(|line| line.strip_prefix("| ")) {
+        let (file, row) = row.split_once('|').unwrap();
+        if let Some((name, path)) = file.trim().trim_end_matches('`').split_once(" `") {
+            let folder = if path.starts_with("scripts/") { "" } else { "src/" };
+            source = fs::read_to_string(root().join(format!("fairlock-{name}/{folder}{path}"))).unwrap();
+        }
+        let is_word = |text: &&str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        for word in row.split('`').skip(1).step_by(2).filter(is_word) {
+            assert!(source.contains(word), "{} has no {word}", file.trim());
+            checked += 1;
+        }
+    }
+    assert!(checked > 50, "{checked} words of the walks");
+}
