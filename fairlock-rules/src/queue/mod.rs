@@ -51,8 +51,8 @@ pub(crate) struct Heartbeat<'a> {
 /// lost, or was granted and ended while the waiter stood still, the ask restores the place at this ticket.
 #[derive(Default)]
 pub(crate) struct Queue {
-    /// In the order of their tickets. A queue is read and written as a whole more often than it is searched, so it has no index: an ask
-    /// that names its ticket is found by that, any other one by a walk.
+    /// In the order of their tickets, without an index: a queue is read and written as a whole more often than it is searched. A place is
+    /// found by the ticket that its ask names, or else by a walk.
     places: VecDeque<(u64, QueuedPlace)>,
     clock: Clock,
     /// Tickets up to this one have had their turn: they were granted the lock, or were absent then.
