@@ -211,7 +211,7 @@ impl Queue {
     fn index_of(&self, owner: &OwnerId, request: RequestId, named: u64) -> Option<usize> {
         let is_its = |(_, place): &(u64, QueuedPlace)| place.request == request && place.owner == *owner;
         let by_ticket = self.at(named).ok().filter(|at| is_its(&self.places[*at]));
-        by_ticket.or_else(|| self.places.iter().position(is_its))
+        by_ticket.or_else(|| self.places.iter().rposition(is_its)) // the latest request stands last
     }
 
     /// Where the place with this ticket stands, or would stand.
@@ -358,7 +358,11 @@ impl Coded for Queue {
             places.push_back(place);
             is_later.then_some(())
         })?;
-        Some(Queue { places, clock, served, rests_until })
+        let requests = places.iter().map(|(_, place)| (place.request.get(), place.owner.as_str()));
+        let mut requests: Vec<_> = requests.collect();
+        requests.sort_unstable();
+        let is_each_once = requests.windows(2).all(|pair| pair[0] != pair[1]);
+        is_each_once.then_some(Queue { places, clock, served, rests_until })
     }
 }
 

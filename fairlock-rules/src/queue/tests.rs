@@ -262,7 +262,7 @@ fn a_queue_that_was_lost_once_rests_once() {
 }
 
 #[test]
-fn two_places_of_a_ticket_are_damaged() {
+fn two_places_of_a_ticket_or_of_a_request_are_damaged() {
     let is_queue = |places: &[(u64, &str)], heard: u32| {
         let mut bytes = Vec::new();
         Clock::default().write(&mut bytes);
@@ -276,6 +276,7 @@ fn two_places_of_a_ticket_are_damaged() {
         read::<Queue>(&mut &bytes[..]).is_some()
     };
     assert!(is_queue(&[(1, "a"), (2, "b"), (3, "c")], 0) && is_queue(&[(1, "a")], 1));
+    assert!(!is_queue(&[(1, "a"), (2, "a")], 0), "one request");
     assert!(!is_queue(&[(1, "a"), (1, "b")], 0), "one ticket");
     assert!(!is_queue(&[(1, "a")], 2), "neither heard nor not");
 }
