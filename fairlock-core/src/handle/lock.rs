@@ -155,7 +155,7 @@ impl<O: Ownership> Lock<O> {
     /// # Errors
     /// See [`Lock`].
     pub fn try_lock_until(&self, deadline: Instant) -> Result<TryLock<Guard<O>>> {
-        self.try_lock_for(deadline.saturating_duration_since(self.0.shared.now()))
+        self.try_lock_for(self.0.time_to(deadline))
     }
 
     /// Waits for the lock, calls `f`, and releases the lock, even when `f` panics. Returns what `f` returned.

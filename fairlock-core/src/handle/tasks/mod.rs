@@ -131,7 +131,7 @@ impl AsyncLock {
     /// # Errors
     /// See [`Lock`].
     pub fn try_lock_until(&self, deadline: Instant) -> TryLocking {
-        self.try_lock_for(deadline.saturating_duration_since(self.0.shared.now()))
+        self.try_lock_for(self.0.time_to(deadline))
     }
 
     /// As [`Lock::is_locked`].
