@@ -1,4 +1,4 @@
-//! What all handles of one client share: its parts, those that the flows use among them, and its end with the last handle.
+//! What all handles of one client share: the client's parts, among them the parts that the flows use, and the end with the last handle.
 
 use std::fmt;
 use std::ops::Deref;

@@ -297,8 +297,8 @@ pub(crate) fn wake_afterwards<T>(act: impl FnOnce() -> T) -> T {
     collect_wakers(act, |wakers| wakers.into_iter().for_each(wake))
 }
 
-/// Runs `act`, and passes the wakers of the tasks that it has decided on when it is over, also by a panic; and then those of the tasks that
-/// these have decided, as long as there are some.
+/// Runs `act`, and passes on the wakers of the tasks that `act` has decided, when `act` is over, also by a panic. A waker may decide further
+/// tasks: their wakers are passed on, too, until there are none.
 pub(crate) fn collect_wakers<T>(act: impl FnOnce() -> T, pass_on: impl Fn(VecDeque<Waker>)) -> T {
     struct Outermost<P: Fn(VecDeque<Waker>)>(P);
 

@@ -1,4 +1,4 @@
-//! The Lua files, joined with the parts that they include, and the command that runs one with its arguments.
+//! The Lua files, each joined with the parts that it includes, and the command that runs a script with its arguments.
 
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;

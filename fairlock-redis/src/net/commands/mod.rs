@@ -10,8 +10,8 @@
 //! Every call ends within connect + 2 × response time-out (waiting: one response; connecting; the batch: one response);
 //! [`TURN`] commands of [`Pool::call_many`] count as one call.
 //!
-//! `waiting.rs` has the calls that wait and the batch that serves them, `command_connection.rs` one connection, and whether it can still
-//! be used, `server.rs` what is known of the server.
+//! `waiting.rs` has waiting calls and the batch that serves them, `command_connection.rs` one connection and whether the connection can
+//! still be used, `server.rs` what is known of the server.
 
 mod command_connection;
 mod server;

@@ -1,5 +1,5 @@
-//! A call that waits for a connection: its caller waits for the answers, or for its own connection. And the batch in which a leader sends
-//! its own work and that of waiting callers, which are answered one by one.
+//! A call that waits for a connection: its caller waits for the answers, or for a connection to lead with. And the batch in which a leader
+//! sends its own work and the work of waiting callers; each caller gets an answer of its own.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
