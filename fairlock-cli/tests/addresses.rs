@@ -1,9 +1,6 @@
 //! Addresses that lead to no server: what is wrong with them, and by what they are set.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod support;
-
-use support::{Running, fairlock};
+use crate::support::{Running, fairlock};
 
 #[test]
 fn what_is_wrong_with_an_address_is_said_and_what_sets_it() {

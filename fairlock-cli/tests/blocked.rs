@@ -1,7 +1,4 @@
 //! `ls --blocked` on both stores: deadlocks.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -10,7 +7,7 @@ use fairlock::{Client, PostgresBackend, RedisBackend};
 use fairlock_tests::{PostgresServer, RedisServer, wait_until_no_residue};
 use serde_json::Value;
 
-use support::{labels_alone, output, says, wait_for_queue};
+use crate::support::{labels_alone, output, says, wait_for_queue};
 
 fn client(url: &str, label: &str) -> Client {
     let builder = match url.starts_with("postgres") {

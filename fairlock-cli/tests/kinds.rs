@@ -1,7 +1,4 @@
 //! Read-write locks and semaphores: `run --shared`, `--write` and `--permits`, and what the other commands tell of them.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::time::Instant;
 
@@ -9,7 +6,7 @@ use fairlock::{RwLock, Semaphore};
 use fairlock_tests::eventually;
 use serde_json::Value;
 
-use support::{Host, SOON, is_alive, labels_alone, output, process_in, says, script};
+use crate::support::{Host, SOON, is_alive, labels_alone, output, process_in, says, script};
 
 fn rw_lock(host: &Host, label: &str) -> RwLock {
     host.client(label).rw_lock("x").unwrap()

@@ -1,12 +1,9 @@
 //! `show` with thousands of waiters, and `ls`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use fairlock_tests::RedisServer;
 use serde_json::Value;
 
-use support::{fairlock, says, text, words};
+use crate::support::{fairlock, says, text, words};
 
 /// Places that last for an hour, of owners 1 to 2,500.
 const FILL: &str = "local now = tonumber(redis.call('TIME')[1]) * 1000 \

@@ -1,7 +1,4 @@
 //! `show`, `ls`, `unlock` and `kick` against real servers.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -12,7 +9,7 @@ use fairlock::{Client, Discipline, LockKind, LockName, OwnerId, RedisBackend};
 use fairlock_tests::eventually;
 use serde_json::Value;
 
-use support::{FAIRLOCK, Host, Running, SOON, fairlock, output, says, wait_for_queue, words};
+use crate::support::{FAIRLOCK, Host, Running, SOON, fairlock, output, says, wait_for_queue, words};
 
 fn names(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|lock| lock["name"].as_str().unwrap()).collect()
@@ -80,7 +77,7 @@ fn an_absent_waiter_is_marked_and_not_counted() {
         of("idle", LockKind::Fair),
         of("permits", LockKind::Semaphore { permits: 1 }),
     ];
-    let guard = support::lock(&server, "used").lock().unwrap();
+    let guard = crate::support::lock(&server, "used").lock().unwrap();
     // No heartbeat comes meanwhile: by it the queue's clock would fall behind the server's, and the absent be present again.
     let alive = Client::builder(RedisBackend::connect(&url).unwrap()).place_ttl(SOON * 3).build().unwrap();
     let alive = alive.fair_lock("used").unwrap().request().unwrap();

@@ -1,7 +1,4 @@
 //! The command without a server: its locks are those of this machine.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs::{self, Permissions};
 use std::io::Write;
@@ -13,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use fairlock_tests::{WorkDir, eventually};
 use serde_json::Value;
 
-use support::{FAIRLOCK, Running, Said, arguments, process_in, script, send, wait_until_dead, words};
+use crate::support::{FAIRLOCK, Running, Said, arguments, process_in, script, send, wait_until_dead, words};
 
 /// A directory that stands for that of the user's session. It has to be short: sockets are made in it.
 struct Session(WorkDir);
@@ -28,7 +25,7 @@ impl Session {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        support::children_hear_signals();
+        crate::support::children_hear_signals();
         let mut command = Command::new(FAIRLOCK);
         for name in ["FAIRLOCK_REDIS", "FAIRLOCK_POSTGRES"] {
             command.env_remove(name);
@@ -216,7 +213,7 @@ impl User {
 
     /// The command as this user, started by these words.
     fn command(&self, starter: &[&str], arguments: &[&str]) -> Command {
-        support::children_hear_signals();
+        crate::support::children_hear_signals();
         let user = self.0.to_string();
         let user = ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"];
         let mut command = Command::new("env");

@@ -1,12 +1,9 @@
 //! Help, completions and the man page are made from the same options.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs::File;
 use std::process::Stdio;
 
-use support::{Running, fairlock, says};
+use crate::support::{Running, fairlock, says};
 
 /// None of this needs a server.
 const NOWHERE: &str = "redis://:canary@127.0.0.1:1";
@@ -96,7 +93,7 @@ fn output_that_cannot_be_written_is_a_failure() {
     let without_server = ["migrate --print", "man", "completions bash", "--help", "run --help", "--version"];
     for arguments in all.into_iter().chain(without_server) {
         let run = |out: Stdio| {
-            let mut command = fairlock(&server.url(), &support::words(arguments));
+            let mut command = fairlock(&server.url(), &crate::support::words(arguments));
             let mut child = command.stdout(out).stderr(Stdio::piped()).spawn().unwrap();
             child.stdout.take();
             Running(child)

@@ -1,12 +1,9 @@
 //! The commands on PostgreSQL, and what only one of the two stores understands.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use fairlock_tests::{PostgresServer, RedisServer, assert_no_residue};
 use serde_json::Value;
 
-use support::{Running, fairlock, says, words};
+use crate::support::{Running, fairlock, says, words};
 
 const NOWHERE: &str = "redis://127.0.0.1:1";
 

@@ -1,7 +1,4 @@
 //! The samples in `docs/samples/` run as they stand, but for the server's address and the folder of the programs.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +12,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getpgid};
 use yaml_rust2::{Yaml, YamlLoader};
 
-use support::{FAIRLOCK, Running, children_hear_signals, lock, process_in, wait_for_queue};
+use crate::support::{FAIRLOCK, Running, children_hear_signals, lock, process_in, wait_for_queue};
 
 /// What the samples call their server.
 const ADDRESSES: [&str; 2] = ["redis://redis.internal:6379", "redis://redis:6379"];

@@ -1,7 +1,4 @@
 //! The settings of the client: by options, by variables, and what is said of a wrong one.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -11,7 +8,7 @@ use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::tls::Certificates;
 use fairlock_tests::{Proxy, RedisServer, WorkDir};
 
-use support::{Host, Running, Said, fairlock, says, wait_for_queue, words};
+use crate::support::{Host, Running, Said, fairlock, says, wait_for_queue, words};
 
 /// A setting, a value that is refused, what is allowed, and a value that is read.
 const SETTINGS: [(&str, &str, &str, &str); 19] = [

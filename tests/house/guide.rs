@@ -1,9 +1,6 @@
 //! The guide in `docs/`: its listings are the text of the files they name, and its examples on Redis run in `guide_on_redis`. The same
 //! for `tests/`: the tests named in its tables exist.
 
-#[cfg(feature = "servers")]
-mod guide_on_redis;
-
 use std::fs;
 
 use fairlock::{Client, MemoryBackend, TryLock};

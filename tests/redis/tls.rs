@@ -56,7 +56,7 @@ fn take_turns(clients: &[Client; 2]) {
 /// Runs `test` again in a process that trusts the authority, and returns what it says.
 fn in_a_process_that_trusts(authority: &Path, test: &str, urls: &[String]) -> String {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", test, "--nocapture"]).env(URLS, urls.join(" "));
+    child.args(["--exact", &format!("tls::{test}"), "--nocapture"]).env(URLS, urls.join(" "));
     child.env("SSL_CERT_FILE", authority).env_remove("SSL_CERT_DIR");
     let child = child.output().unwrap();
     assert!(child.status.success(), "{child:?}");

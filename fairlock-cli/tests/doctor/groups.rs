@@ -3,8 +3,8 @@
 use fairlock_tests::cluster::{Cluster, Replicas};
 use fairlock_tests::{RedisServer, Sentinels, assert_no_residue, eventually};
 
+use super::{assert_found, judge, look, of};
 use crate::support::says;
-use crate::{assert_found, judge, look, of};
 
 /// Every node of a cluster and the master behind sentinels are checked.
 #[test]

@@ -2,8 +2,8 @@
 
 use fairlock_tests::{PgBouncer, PostgresServer, eventually};
 
+use super::{approve, assert_found, judge, look};
 use crate::support::says;
-use crate::{approve, assert_found, judge, look};
 
 /// With the one setting of the tests' servers that is unsafe put right.
 fn server() -> PostgresServer {

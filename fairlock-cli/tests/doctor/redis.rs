@@ -5,8 +5,8 @@ use std::time::Duration;
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Managed, Proxy, RedisServer, assert_no_residue, eventually};
 
+use super::{assert_found, judge, look, of};
 use crate::support::{self, Running, fairlock, says, text, words};
-use crate::{assert_found, judge, look, of};
 
 /// The rights in README.md for discipline `HandOff`, for all names, and those that doctor needs to check them.
 const RIGHTS: &str = "~* resetchannels &fairlock:* &redisson_lock__channel:* +ping +evalsha +script|load +publish +subscribe \

@@ -8,7 +8,7 @@ use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::signals::{cont, stop};
 use fairlock_tests::{Proxy, RedisServer, Sentinels, WorkDir, assert_no_residue, eventually};
 
-use crate::first_process::not_tested;
+use super::first_process::not_tested;
 use crate::support::{
     FAIRLOCK, Host, Running, SOON, arguments, fairlock, is_alive, process_in, says, script, send, starts,
     text, wait_for_queue, wait_until_dead, words,

@@ -9,7 +9,7 @@ use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Proxy, eventually};
 use nix::time::{ClockId, clock_gettime};
 
-use crate::several;
+use super::several;
 use crate::support::{Host, Running, fairlock, is_alive, process_in, script, starts, wait_until_dead};
 
 /// A program whose lease can't be renewed ends before another owner has the lock.

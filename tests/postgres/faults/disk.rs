@@ -3,7 +3,7 @@
 use fairlock::Error;
 use fairlock_tests::{Alone, PostgresServer};
 
-use crate::support::{SLACK, SOON, client, granted, request, take, until_nothing_left, within};
+use super::support::{SLACK, SOON, client, granted, request, take, until_nothing_left, within};
 
 /// What the table of locks holds beside some locks: rows that nobody deletes, one a page.
 const FILL: &str =

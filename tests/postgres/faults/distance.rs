@@ -9,7 +9,7 @@ use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Proxy, by_threads};
 use log::LevelFilter;
 
-use crate::support::{SOON, ms, request, server, through, until_nothing_left};
+use super::support::{SOON, ms, request, server, through, until_nothing_left};
 
 /// Half a round trip.
 const WAY: Duration = ms(8);

@@ -9,7 +9,7 @@ use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::{PostgresServer, eventually};
 use postgres::GenericClient;
 
-use crate::support::{SOON, server};
+use super::support::{SOON, server};
 
 const SLACK: Duration = Duration::from_millis(500);
 const LEASE: Duration = Duration::from_secs(2);

@@ -7,7 +7,7 @@ use fairlock::{Client, Error, PostgresBackend, TryLock};
 use fairlock_tests::errors::{assert_says, assert_unavailable};
 use fairlock_tests::{Alone, PgPool, PostgresServer, eventually};
 
-use crate::support::{
+use super::support::{
     SOON, client, granted, patient, request, take, until_in_queue, until_nothing_left, within,
 };
 

@@ -8,7 +8,7 @@ use fairlock::{Client, PostgresBackend};
 use fairlock_tests::locks::take_now;
 use fairlock_tests::{Alone, PostgresServer};
 
-use crate::support::{SOON, client, granted, patient, request, take, until_nothing_left};
+use super::support::{SOON, client, granted, patient, request, take, until_nothing_left};
 
 fn hand_offs(ours: &Client, theirs: &Client, name: &str, turns: usize) {
     let mut guard = granted(request(ours, name), SOON);

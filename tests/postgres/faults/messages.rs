@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fairlock::{Client, PostgresBackend};
 use fairlock_tests::{Alone, PostgresServer, eventually};
 
-use crate::support::{
+use super::support::{
     SLACK, SOON, builder, granted, ms, request, take, until_in_queue, until_nothing_left, within,
 };
 

@@ -10,7 +10,7 @@ use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Proxy, eventually, look_until};
 use postgres::NoTls;
 
-use crate::support::{
+use super::support::{
     ANSWER, IDLE, LEASE, OUTAGE, PLACE, SLACK, SOON, client, granted, left, ms, patient, request, server,
     take, through, until_in_queue, until_nothing_left, within,
 };

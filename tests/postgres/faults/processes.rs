@@ -6,7 +6,7 @@ use fairlock::{Client, OwnedGuard};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Proxy, Worker, eventually, signals};
 
-use crate::support::{
+use super::support::{
     ANSWER, IDLE, SLACK, SOON, granted, patient, request, server, through, until_in_queue, until_nothing_left,
 };
 

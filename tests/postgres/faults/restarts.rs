@@ -10,7 +10,7 @@ use fairlock_tests::{Alone, PostgresServer, Worker, eventually};
 use futures::executor::block_on;
 use futures::future::join_all;
 
-use crate::support::{
+use super::support::{
     ANSWER, OUTAGE, SLACK, SOON, client, granted, ms, patient, request, take, until_in_queue,
     until_nothing_left, within,
 };

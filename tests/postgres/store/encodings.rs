@@ -9,7 +9,7 @@ use fairlock::{Client, ClientId, LockKind, LockName, OwnerId, PostgresBackend};
 use fairlock_tests::PostgresServer;
 use fairlock_tests::locks::{granted, request, take};
 
-use crate::held::{patient, server};
+use super::held::{patient, server};
 
 const LEASE: Duration = Duration::from_secs(30);
 const LABEL: &str = "Bäcker ключ 錠";

@@ -4,7 +4,7 @@ use fairlock::{Client, PostgresBackend};
 use fairlock_tests::locks::take;
 use postgres::NoTls;
 
-use crate::held::{patient, server};
+use super::held::{patient, server};
 
 #[test]
 fn connecting_as_the_page_shows_it() -> fairlock::Result<()> {

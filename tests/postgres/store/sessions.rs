@@ -9,7 +9,7 @@ use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::tls::Certificates;
 use fairlock_tests::{Alone, PostgresServer, WorkDir};
 
-use crate::held::{SOON, client, patient, server};
+use super::held::{SOON, client, patient, server};
 
 /// Set in the second process, which trusts the authority. This process can't change its environment without unsafe code.
 const URL: &str = "FAIRLOCK_TEST_POSTGRES_TLS";
@@ -36,7 +36,7 @@ fn tls_is_used_where_required_and_bad_certificates_refused() {
     let certificates = Certificates::make(dir.path(), None);
     let server = PostgresServer::builder().tls(&certificates).set("log_connections", "on").start();
     let url = format!("{}?sslmode=require", server.url());
-    let test = "sessions::tls_is_used_where_required_and_bad_certificates_refused";
+    let test = "store::sessions::tls_is_used_where_required_and_bad_certificates_refused";
     let mut trusting = Command::new(std::env::current_exe().unwrap());
     trusting.args(["--exact", test, "--nocapture"]).env(URL, &url).env("SSL_CERT_FILE", &certificates.ca);
     let done = trusting.output().unwrap();

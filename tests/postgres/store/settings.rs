@@ -13,8 +13,8 @@ use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::{PgBouncer, PostgresServer, eventually};
 use postgres::NoTls;
 
-use crate::held::{patient, server};
-use crate::standby::{SOON, end_waiting_commit};
+use super::held::{patient, server};
+use super::standby::{SOON, end_waiting_commit};
 
 /// A lease that outlives the test on a busy machine.
 const LONG: Duration = Duration::from_secs(1800);

@@ -12,7 +12,7 @@ use fairlock::backend::{
 use fairlock::{ClientId, LockKind, LockName, OwnerId, PostgresBackend, WakeUps};
 use fairlock_tests::{PostgresServer, eventually};
 
-use crate::held::patient;
+use super::held::patient;
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 

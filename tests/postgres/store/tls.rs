@@ -14,7 +14,7 @@ use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::tls::{Certificates, ClientCertificate, Flaw};
 use fairlock_tests::{Alone, PostgresServer, WorkDir, eventually};
 
-use crate::held::{SOON, client, patient};
+use super::held::{SOON, client, patient};
 
 /// Who may log in only with TLS, and who only without.
 const LOGINS: &str = "local all all trust\nhostssl all secure all trust\nhostnossl all plain all trust\nhost all fairlock all trust\n";

@@ -9,7 +9,7 @@ use fairlock_tests::locks::{grace_with_majority, take_now as take};
 use fairlock_tests::server_state::scripts_run;
 use fairlock_tests::{Alone, Cluster, RedisServer, eventually};
 
-use crate::support::BOUND;
+use super::support::BOUND;
 
 /// A hold survives if its node can't be asked for two thirds of it, less the time-outs: the machine may be busy.
 const TRUST: Duration = Duration::from_secs(8);

@@ -8,7 +8,7 @@ use fairlock_tests::errors::assert_says;
 use fairlock_tests::waiter::in_turn;
 use fairlock_tests::{Alone, Cluster, Waiter, eventually};
 
-use crate::support::{BOUND, client};
+use super::support::{BOUND, client};
 
 /// Short, so that both are renewed during the move.
 fn impatient(cluster: &Cluster) -> Client {

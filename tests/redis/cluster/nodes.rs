@@ -7,7 +7,7 @@ use fairlock_tests::cluster::Replicas;
 use fairlock_tests::waiter::in_turn;
 use fairlock_tests::{Alone, Cluster, RedisServer, Waiter, eventually};
 
-use crate::support::{client, ear_of, listens};
+use super::support::{client, ear_of, listens};
 
 /// The promised time after the replica's promotion.
 const AFTER_FAIL_OVER: Duration = Duration::from_secs(2);

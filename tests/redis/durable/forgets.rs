@@ -7,7 +7,7 @@ use fairlock_tests::Proxy;
 use fairlock_tests::locks::in_turn;
 use fairlock_tests::proxy::{Rule, Traffic};
 
-use crate::support::*;
+use super::support::*;
 
 /// The ways in which a server forgets.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use fairlock::backend::{
 use fairlock::{FencingToken, LockKind, RedisBackend};
 use fairlock_tests::Proxy;
 
-use crate::support::*;
+use super::support::*;
 use Renewal::{Lost, Renewed};
 
 const POOL: LockKind = LockKind::Semaphore { permits: 2 };

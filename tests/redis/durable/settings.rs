@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use fairlock::{Client, Durability, Error, RedisBackend, TryLock, Verdict};
 use fairlock_tests::errors::assert_says;
 
-use crate::support::*;
+use super::support::*;
 
 #[track_caller]
 fn invalid<T>(result: Result<T, Error>, parts: &[&str]) {

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use crate::support::*;
+use super::support::*;
 
 /// A contended turn costs two scripts, and nothing is found by polling.
 #[test]

@@ -9,7 +9,7 @@ use fairlock::Client;
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::server_state::listeners;
 
-use crate::support::*;
+use super::support::*;
 
 const TTL: Duration = Duration::from_millis(900);
 /// How late a timed event may be, on a busy machine.

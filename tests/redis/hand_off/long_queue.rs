@@ -6,7 +6,7 @@ use fairlock::{Client, Discipline, Lock, LockGuard, OwnerId, RedisBackend};
 use fairlock_tests::Alone;
 use fairlock_tests::server_state::add_dead_places;
 
-use crate::support::{RedisServer, calls_in, patient};
+use super::support::{RedisServer, calls_in, patient};
 
 const WAITERS: u64 = 100_000;
 const CLIENT: &str = "00000000-0000-4000-8000-000000000000";

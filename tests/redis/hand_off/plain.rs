@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fairlock_tests::proxy::{Rule, Traffic};
 
-use crate::support::*;
+use super::support::*;
 
 /// A plain lock that is released while its waiter subscribes is granted at once. Waiters for plain locks subscribe when they
 /// wait, and a release before that wakes no waiter.

@@ -2,7 +2,7 @@
 
 use fairlock::{Client, Discipline, FencingToken};
 
-use crate::support::*;
+use super::support::*;
 
 /// Of each discipline's locks with one holder, and of a semaphore.
 #[test]

@@ -9,8 +9,8 @@ use fairlock_tests::locks;
 use fairlock_tests::server_state::{add_dead_places, queue, scripts_run, until_in_queue};
 use fairlock_tests::{Alone, CleanServer, Cluster, RedisServer, eventually};
 
-use crate::looks::{info, memory, queue_bytes};
-use crate::support::*;
+use super::looks::{info, memory, queue_bytes};
+use super::support::*;
 
 const QUEUE: &str = "fairlock_queue:{poisoned}";
 const RECORD: &str = "fairlock_record:{poisoned}";

@@ -7,7 +7,7 @@ use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::server_state::{listeners, queue};
 use fairlock_tests::{CleanServer, Proxy, RedisServer, eventually};
 
-use crate::support::*;
+use super::support::*;
 
 /// D4. `kill -9` loses nothing that the server acknowledged: the hold, and the queue. The clients are back one by one: until then
 /// nobody passes over a waiter whose client is not back. (Only a power loss would show the effect of `appendfsync`.)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fairlock::backend::{Acquired, Renewal};
 
-use crate::support::{HOLDS, NAME, World};
+use super::support::{HOLDS, NAME, World};
 
 /// A key that was made endless by hand is no reason to shorten the holds of others.
 #[test]

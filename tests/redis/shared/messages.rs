@@ -4,7 +4,7 @@ use fairlock::LockKind;
 use fairlock::backend::{Backend, ForceReleased};
 use fairlock_tests::server_state::scripts_run;
 
-use crate::support::{Told, World};
+use super::support::{Told, World};
 
 /// A force takes the lock from more holders than one script looks at. A script looks at some hundred holders. Those who are
 /// granted the lock between two scripts keep it.

@@ -7,7 +7,7 @@ use fairlock::{Discipline, FencingToken, LockKind, OwnerId, RedisBackend};
 
 use fairlock_tests::locks::patient;
 
-use crate::support::World;
+use super::support::World;
 
 fn as_kind(world: &World, kind: LockKind) -> LockId {
     LockId::new(world.lock.name.clone(), kind)
@@ -17,7 +17,7 @@ fn ask(backend: &RedisBackend, lock: &LockId, units: u32, wait: Wait) -> Result<
     let owner = OwnerId::new("6e55cd0a-2b34-4b6c-8df1-9ef7f6c0b1aa:9");
     let mut place = Place::new(lock, &owner, RequestId::new(9));
     (place.units, place.wait) = (units, wait);
-    only(backend.acquire(&[Acquire::new(place, crate::support::LEASE)]))
+    only(backend.acquire(&[Acquire::new(place, super::support::LEASE)]))
 }
 
 #[track_caller]
@@ -71,7 +71,7 @@ fn a_name_with_waiters_is_no_other_kind_of_lock() {
         world.granted(&holder);
         world.queued(&waiter);
         // The lock was deleted by hand, and no script has come since.
-        world.server.query::<()>(&["DEL", crate::support::NAME, crate::support::HOLDS]);
+        world.server.query::<()>(&["DEL", super::support::NAME, super::support::HOLDS]);
         for other in [LockKind::Fair, LockKind::Semaphore { permits: 8 }, LockKind::ReadWrite] {
             if other == waits_for {
                 continue;

@@ -10,7 +10,7 @@ use fairlock::backend::{
 use fairlock_tests::look_until;
 use fairlock_tests::server_state::{queue, scripts_run};
 
-use crate::support::{Asker, HOLDS, NAME, Told, World};
+use super::support::{Asker, HOLDS, NAME, Told, World};
 
 const QUEUE: &str = "fairlock_queue:{pool}";
 const RECORD: &str = "fairlock_record:{pool}";

@@ -4,7 +4,7 @@ use fairlock::LockKind;
 use fairlock::backend::{Renewal, Withdrawn};
 use fairlock_tests::server_state::{all_calls, queue};
 
-use crate::support::{NAME, Told, World};
+use super::support::{NAME, Told, World};
 
 /// While no unit is free, a script does not walk along the queue: an entry without a place stays at its head until one is.
 #[test]

@@ -1,8 +1,4 @@
 //! `doctor` against good servers, and against servers with a fault.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
-#[path = "../support/mod.rs"]
-mod support;
 
 #[cfg(feature = "night")]
 mod groups;
@@ -11,7 +7,7 @@ mod redis;
 
 use serde_json::Value;
 
-use support::output;
+use crate::support::output;
 
 /// The exit code, and the findings: topic, verdict, text.
 fn look(url: &str, arguments: &[&str]) -> (Option<i32>, Vec<[String; 3]>) {

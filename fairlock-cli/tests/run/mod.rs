@@ -1,8 +1,4 @@
 //! `fairlock run` against real servers, and killed at every stage.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
-#[path = "../support/mod.rs"]
-mod support;
 
 mod as_flock;
 mod codes;

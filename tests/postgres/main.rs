@@ -1,0 +1,5 @@
+//! Locks on real PostgreSQL servers.
+
+#[cfg(feature = "night")]
+mod faults;
+mod store;
