@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::crossbeam_channel::{bounded, select};
-use fairlock::{LockRequest, Result};
+use fairlock::{Request, Result};
 
 fn main() -> Result<()> {
     let client = common::connect()?;
@@ -28,7 +28,7 @@ fn main() -> Result<()> {
         });
         held.recv().expect("the holder gets the lock");
 
-        let mut request: Option<LockRequest> = Some(lock.request()?);
+        let mut request: Option<Request> = Some(lock.request()?);
         while let Some(waiting) = request.take() {
             select! {
                 recv(waiting.decided()) -> _ => {

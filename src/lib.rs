@@ -57,10 +57,9 @@ pub use fairlock_core::backend::{Finding, Holder, LockState, Login, Verdict, Wai
 pub use fairlock_core::{
     AllGuard, AsyncAllGuard, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore,
     Attendance, Busy, Cancel, Client, ClientBuilder, ClientId, Clock, Error, FencingToken, Guard, HeldLock,
-    Lock, LockGuard, LockKind, LockName, LockRequest, Locking, Lost, LostCause, ManualClock, NotGranted,
-    NotGrantedByKind, OwnedGuard, OwnedLock, OwnedRequest, Owner, OwnerId, Ownership, Request, Result,
-    RwLock, Semaphore, SlowWait, Stats, Term, ThisThread, Times, TryLock, TryLocking, WaitingRequest,
-    backend, crossbeam_channel,
+    Lock, LockKind, LockName, Locking, Lost, LostCause, ManualClock, NotGranted, NotGrantedByKind, Owner,
+    OwnerId, Ownership, Request, Result, RwLock, Semaphore, SlowWait, Stats, Term, ThisThread, Times,
+    TryLock, TryLocking, WaitingRequest, backend, crossbeam_channel,
 };
 #[cfg(all(feature = "file", unix))]
 pub use fairlock_file::FileBackend;

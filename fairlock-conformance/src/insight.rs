@@ -1,13 +1,13 @@
 //! What an operator sees of a lock, and how one removes a waiter.
 
 use fairlock_core::backend::{Acquire, Acquired, Waiter, only};
-use fairlock_core::{Lock, OwnedRequest, Owner, OwnerId};
+use fairlock_core::{Lock, Owner, OwnerId, Request};
 
 use super::{DEAD, Harness, LEASE, Promise, SLACK, client, lock, lock_of, until, until_in_queue};
 use crate::requests::Bench;
 
 /// Waiters in the order of the queue. Each has its own client, and so its own heartbeats.
-fn stand_in_queue(harness: &impl Harness, name: &str, n: usize) -> Vec<(Lock, Owner, OwnedRequest)> {
+fn stand_in_queue(harness: &impl Harness, name: &str, n: usize) -> Vec<(Lock, Owner, Request<Owner>)> {
     let waiters = (0..n).map(|_| {
         let client = client(harness);
         let (lock, owner) = (lock_of(harness, &client, name), client.new_owner());

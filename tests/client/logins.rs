@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Error, Login, OwnedGuard, PostgresBackend, RedisBackend};
+use fairlock::{Client, Error, Guard, Login, Owner, PostgresBackend, RedisBackend};
 use fairlock_tests::locks::take_soon;
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};
 use fairlock_tests::secrets::assert_none_was_logged;
@@ -174,9 +174,9 @@ fn name(client: usize, number: usize) -> String {
 }
 
 /// Waits until the server has renewed all of these since then.
-fn until_renewed(client: &Client, guards: &[OwnedGuard], since: Instant) {
+fn until_renewed(client: &Client, guards: &[Guard<Owner>], since: Instant) {
     eventually("all holds were renewed since the cut", || {
-        let names: Vec<&str> = guards.iter().map(OwnedGuard::name).collect();
+        let names: Vec<&str> = guards.iter().map(Guard::name).collect();
         let ends = by_threads(names, |name| {
             // A look is one attempt, and its connection may have been cut.
             match client.fair_lock(name).unwrap().inspect() {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Client, Lock, ManualClock, MemoryBackend, Operation, OwnedLock};
+use fairlock::{Client, Lock, ManualClock, MemoryBackend, Operation, Owner};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
@@ -40,8 +40,9 @@ fn life() -> Client {
     let clock = ManualClock::new();
     let backend = MemoryBackend::with_clock(clock.clone());
     let client = Client::builder(backend.clone()).clock(clock.clone()).stats_per_lock(1).build().unwrap();
-    let own =
-        |name: &str| -> OwnedLock { client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap() };
+    let own = |name: &str| -> Lock<Owner> {
+        client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap()
+    };
     // At once; then two waiters, one by a wake-up and one by a heartbeat.
     let guard = own("orders").lock().unwrap();
     let (second, third) = (own("orders").request().unwrap(), own("orders").request().unwrap());

@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{
-    Client, FencingToken, Lock, LockGuard, LockKind, OwnedGuard, OwnedRequest, RedisBackend, RedisBuilder,
-};
+use fairlock::{Client, FencingToken, Guard, Lock, LockKind, Owner, RedisBackend, RedisBuilder, Request};
 
 /// Far longer than anything needs that has nothing to wait for, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -42,33 +40,33 @@ pub fn lock_of(client: &Client, kind: LockKind, name: &str) -> Lock {
 
 /// Takes a lock that is free, or free soon.
 #[track_caller]
-pub fn take(lock: &Lock) -> LockGuard {
+pub fn take(lock: &Lock) -> Guard {
     lock.try_lock_for(SOON).unwrap().granted().expect("the lock is free soon")
 }
 
 /// Takes the fair lock for a new owner; it is free.
 #[track_caller]
-pub fn take_now(client: &Client, name: &str) -> OwnedGuard {
+pub fn take_now(client: &Client, name: &str) -> Guard<Owner> {
     let lock = client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap();
     lock.try_lock().unwrap().granted().expect("it is free")
 }
 
 /// Takes the fair lock for a new owner; it is free soon.
 #[track_caller]
-pub fn take_soon(client: &Client, name: &str) -> OwnedGuard {
+pub fn take_soon(client: &Client, name: &str) -> Guard<Owner> {
     let lock = client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap();
     lock.try_lock_for(SOON).unwrap().granted().expect("the lock is free soon")
 }
 
 /// A request for the fair lock by a new owner.
 #[track_caller]
-pub fn request(client: &Client, name: &str) -> OwnedRequest {
+pub fn request(client: &Client, name: &str) -> Request<Owner> {
     client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap().request().unwrap()
 }
 
 /// Waits for the grant, for at most `bound`.
 #[track_caller]
-pub fn granted(mut request: OwnedRequest, bound: Duration) -> OwnedGuard {
+pub fn granted(mut request: Request<Owner>, bound: Duration) -> Guard<Owner> {
     let start = Instant::now();
     let waited = request.wait_for(bound).unwrap();
     waited.granted().unwrap_or_else(|| panic!("not granted within {:?}", start.elapsed()))
@@ -76,14 +74,14 @@ pub fn granted(mut request: OwnedRequest, bound: Duration) -> OwnedGuard {
 
 /// The waiter gets the lock soon, and gives it back.
 #[track_caller]
-pub fn served(request: OwnedRequest) {
+pub fn served(request: Request<Owner>) {
     granted(request, SOON).unlock().unwrap();
 }
 
 /// Each waiter gets the lock, and with a greater token than the one before, of which the first is given. Had one been passed over,
 /// another would hold the lock, and keep it.
 #[track_caller]
-pub fn in_turn(requests: impl IntoIterator<Item = OwnedRequest>, mut last: FencingToken) {
+pub fn in_turn(requests: impl IntoIterator<Item = Request<Owner>>, mut last: FencingToken) {
     for (number, request) in requests.into_iter().enumerate() {
         let guard = granted(request, SOON);
         assert!(guard.token() > last, "waiter {number} was passed");

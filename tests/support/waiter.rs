@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, FencingToken, LockGuard};
+use fairlock::{Client, FencingToken, Guard};
 
 use crate::eventually;
 
@@ -55,7 +55,7 @@ impl Waiter {
 
 /// Releases the lock: the waiters get it in their order, each with a greater token. Returns when the first one had it.
 #[track_caller]
-pub fn in_turn(guard: LockGuard, waiters: [Waiter; 2]) -> Instant {
+pub fn in_turn(guard: Guard, waiters: [Waiter; 2]) -> Instant {
     let (mut last, mut times) = (guard.token(), Vec::new());
     guard.unlock().unwrap();
     for waiter in waiters {

@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use fairlock::backend::{Hold, LockId, RequestId, only};
 use fairlock::crossbeam_channel::{Receiver, unbounded};
-use fairlock::{FencingToken, LockName, OwnedGuard, OwnerId};
+use fairlock::{FencingToken, Guard, LockName, Owner, OwnerId};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::time::{ClockId, clock_gettime};
@@ -110,7 +110,7 @@ impl Minder {
     }
 
     /// The next hold, in the order of their names, to give back if fairlock is killed.
-    pub(super) fn holds(&mut self, guard: &OwnedGuard) {
+    pub(super) fn holds(&mut self, guard: &Guard<Owner>) {
         let (request, token, owner) = (guard.request_id().get(), guard.token(), guard.owner());
         let _ = writeln!(self.to_minder, "hold {request} {token} {owner}");
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::backend::pause;
 use fairlock::crossbeam_channel::{Receiver, after, bounded, never, select, tick, unbounded};
-use fairlock::{Client, Lost, OwnedGuard, OwnedRequest, TryLock};
+use fairlock::{Client, Guard, Lost, Owner, Request, TryLock};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
 
@@ -108,7 +108,7 @@ pub(super) fn connect(server: &Server, options: &Run, signals: &Receiver<i32>) -
 }
 
 pub(super) enum Waited {
-    Granted(OwnedGuard),
+    Granted(Guard<Owner>),
     /// With a description of what holds it up, or why that is not known: then the server refused, or did not answer.
     TimedOut(Result<String, Failure>),
     /// A command around this command holds the lock.
@@ -238,14 +238,14 @@ struct Progress<'a> {
 }
 
 impl Progress<'_> {
-    fn show(&self, request: &OwnedRequest) {
+    fn show(&self, request: &Request<Owner>) {
         // Granted at once: no progress to show.
         if request.decided().is_empty() {
             self.line.show(|| self.text(request));
         }
     }
 
-    fn text(&self, request: &OwnedRequest) -> String {
+    fn text(&self, request: &Request<Owner>) -> String {
         let place = match request.rank() {
             None => String::new(), // a plain lock has no queue
             Some(0) => "next in the queue, ".to_owned(),

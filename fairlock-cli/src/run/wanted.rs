@@ -24,8 +24,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::crossbeam_channel::Receiver;
 use fairlock::{
-    Client, Holder, Lock, LockKind, LockState, Lost, OwnedGuard, OwnedLock, OwnedRequest, Owner, Result,
-    Semaphore, TryLock,
+    Client, Guard, Holder, Lock, LockKind, LockState, Lost, Owner, Request, Result, Semaphore, TryLock,
 };
 
 use crate::args::Run;
@@ -63,7 +62,7 @@ pub(super) fn all(client: &Client, options: &Run) -> Result<Vec<Wanted>> {
 
 pub(super) enum Wanted {
     /// With the units that the program gets.
-    Lock(OwnedLock, u32),
+    Lock(Lock<Owner>, u32),
     Permit(Semaphore),
 }
 
@@ -86,14 +85,14 @@ impl Wanted {
         Ok(Wanted::Lock(lock.owned_by(owner)?, units))
     }
 
-    pub(super) fn try_lock(&self) -> Result<TryLock<OwnedGuard>> {
+    pub(super) fn try_lock(&self) -> Result<TryLock<Guard<Owner>>> {
         match self {
             Wanted::Lock(lock, _) => lock.try_lock(),
             Wanted::Permit(semaphore) => semaphore.try_acquire(),
         }
     }
 
-    pub(super) fn request(&self) -> Result<OwnedRequest> {
+    pub(super) fn request(&self) -> Result<Request<Owner>> {
         match self {
             Wanted::Lock(lock, _) => lock.request(),
             Wanted::Permit(semaphore) => semaphore.request(),
@@ -126,14 +125,14 @@ impl Wanted {
 
 /// In the order in which they were granted.
 #[derive(Debug, Default)]
-pub(super) struct Holds(Vec<(OwnedGuard, Instant)>);
+pub(super) struct Holds(Vec<(Guard<Owner>, Instant)>);
 
 impl Holds {
-    pub(super) fn add(&mut self, guard: OwnedGuard) {
+    pub(super) fn add(&mut self, guard: Guard<Owner>) {
         self.0.push((guard, Instant::now()));
     }
 
-    pub(super) fn guards(&self) -> impl Iterator<Item = &OwnedGuard> {
+    pub(super) fn guards(&self) -> impl Iterator<Item = &Guard<Owner>> {
         self.0.iter().map(|(guard, _)| guard)
     }
 
@@ -144,7 +143,7 @@ impl Holds {
 
     /// How long all of them are certain.
     pub(super) fn valid_for(&self) -> Duration {
-        self.guards().map(OwnedGuard::valid_for).min().unwrap_or(Duration::ZERO)
+        self.guards().map(Guard::valid_for).min().unwrap_or(Duration::ZERO)
     }
 
     /// Renews all, and returns how long they are certain.
@@ -167,7 +166,7 @@ impl Holds {
 
     /// Whether one of them is lost. What is told as lost may also be a grant that ended before this process took it.
     pub(super) fn are_lost(&self) -> bool {
-        self.guards().any(OwnedGuard::is_lost)
+        self.guards().any(Guard::is_lost)
     }
 
     /// A channel for the loss of each.

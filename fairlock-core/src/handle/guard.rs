@@ -20,7 +20,7 @@ use crate::logging::log_line;
 use crate::losses::FirstLoss;
 use crate::shared::Handles;
 
-/// A hold of a lock. A thread has a [`LockGuard`], an [`Owner`] an [`OwnedGuard`].
+/// A hold of a lock. A thread has a `Guard`, which can't leave it; the `Guard<Owner>` of an [`Owner`] may.
 ///
 /// Dropping it releases the lock as [`unlock`](Self::unlock) does, but with one attempt: an error goes to `log`, and a
 /// release without an answer is repeated in the background.
@@ -29,7 +29,7 @@ use crate::shared::Handles;
 ///
 /// ```compile_fail,E0277
 /// fn needs_send<T: Send>(_: T) {}
-/// fn give_away(guard: fairlock::LockGuard) {
+/// fn give_away(guard: fairlock::Guard) {
 ///     needs_send(guard); // `dyn BoundToItsThread_in_a_task_use_to_async_else_an_Owner` cannot be sent
 /// }
 /// ```
@@ -45,12 +45,6 @@ pub struct Guard<O: Ownership = ThisThread> {
     spent: bool,
     mobility: PhantomData<O::Mobility>,
 }
-
-/// A hold of a thread, which can't leave its thread.
-pub type LockGuard = Guard<ThisThread>;
-
-/// A hold of an [`Owner`]; it may move between threads.
-pub type OwnedGuard = Guard<Owner>;
 
 impl<O: Ownership> Guard<O> {
     pub(crate) fn new(shared: Arc<Handles>, taken: Taken) -> Guard<O> {
@@ -374,7 +368,7 @@ impl<O: Ownership> TryLock<Guard<O>> {
 #[must_use = "bind it to a name, as in `let _guard`: if unused the locks are released at once"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
-pub struct AllGuard<G: OneGuard = LockGuard> {
+pub struct AllGuard<G: OneGuard = Guard> {
     /// The guards, in the order of their names, which is the order in which the locks were taken.
     pub(super) guards: Vec<G>,
     first_loss: FirstLoss,
@@ -575,7 +569,7 @@ pub trait OneGuard: Sized {
     fn drop_all(guards: Vec<Self>);
 }
 
-impl OneGuard for LockGuard {
+impl OneGuard for Guard {
     fn name(&self) -> &str {
         Guard::name(self)
     }
@@ -592,13 +586,13 @@ impl OneGuard for LockGuard {
         self.token
     }
 
-    fn drop_all(guards: Vec<LockGuard>) {
+    fn drop_all(guards: Vec<Guard>) {
         log_drop(release_all(guards, Effort::Once));
     }
 }
 
 /// Releases all, the last one first. After an error it goes on with the others.
-fn release_all(mut guards: Vec<LockGuard>, mut effort: Effort) -> Result<()> {
+fn release_all(mut guards: Vec<Guard>, mut effort: Effort) -> Result<()> {
     let _here = guards.first().map(|first| first.shared.config.clock.attend());
     // All holds are given up at once: a hold whose lease ends while the server is told of other holds is not lost.
     let given_up: Vec<_> = guards.iter_mut().rev().map(Guard::give_up).collect();

@@ -5,9 +5,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::guard::{Guard, OwnedGuard, Owner, Ownership, ThisThread, TryLock};
-use super::lock::{Lock, OwnedLock, terms};
-use super::request::{Caller, OwnedRequest};
+use super::guard::{Guard, Owner, Ownership, ThisThread, TryLock};
+use super::lock::{Lock, terms};
+use super::request::{Caller, Request};
 use super::tasks::{AsyncGuard, AsyncLock, Locking, TryLocking};
 use crate::backend::{LockState, Waiter};
 use crate::error::{Error, Result};
@@ -249,7 +249,7 @@ as_lock!(AsyncRwLock, all write, async await);
 /// # Owners
 /// Each call is a new owner, so permits are not re-entrant: a caller that holds all permits and asks for one more waits for
 /// itself. Guards and requests may move between threads. With [`owned_by`](Self::owned_by) the owner's calls are re-entries, as
-/// with locks. A [leaked](OwnedGuard::leak) guard's permits are gone until its client ends, or an operator takes them.
+/// with locks. A [leaked](Guard::leak) guard's permits are gone until its client ends, or an operator takes them.
 ///
 /// # Tokens
 /// Each grant has a greater token than all before it. The token names a hold, but it is no fence: other holders are at work with
@@ -295,7 +295,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// See [`Semaphore`].
-    pub fn request(&self) -> Result<OwnedRequest> {
+    pub fn request(&self) -> Result<Request<Owner>> {
         self.request_many(1)
     }
 
@@ -303,7 +303,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// See [`Semaphore`].
-    pub fn request_many(&self, n: u32) -> Result<OwnedRequest> {
+    pub fn request_many(&self, n: u32) -> Result<Request<Owner>> {
         self.lock_of(n)?.request()
     }
 
@@ -312,7 +312,7 @@ impl Semaphore {
         AsyncSemaphore { all: self.all.to_async() }
     }
 
-    fn lock_of(&self, n: u32) -> Result<OwnedLock> {
+    fn lock_of(&self, n: u32) -> Result<Lock<Owner>> {
         let Caller { shared, lock, terms, cancel, .. } = self.all.0.clone();
         if !(1..=self.permits()).contains(&n) {
             let most = match self.permits() {
@@ -342,7 +342,7 @@ impl Semaphore {
     }
 }
 
-acquires!(Semaphore, OwnedGuard);
+acquires!(Semaphore, Guard<Owner>);
 terms!(Semaphore);
 as_lock!(Semaphore, all all);
 
@@ -373,7 +373,7 @@ as_lock!(AsyncSemaphore, all all, async await);
 
 /// What threads and tasks call alike; a task's handle has `async` calls, which `await` those of a lock.
 macro_rules! acquires {
-    ($handle:ident, $guard:ident $(, $async:tt $await:tt)?) => {
+    ($handle:ident, $guard:ty $(, $async:tt $await:tt)?) => {
         impl $handle {
             /// How many permits there are.
             pub fn permits(&self) -> u32 {

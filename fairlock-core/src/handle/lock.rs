@@ -49,9 +49,6 @@ use crate::time::{self, Cancel};
 #[derive(Clone, Debug)]
 pub struct Lock<O: Ownership = ThisThread>(pub(super) Caller<O>);
 
-/// A [`Lock`] whose holds and waits belong to an [`Owner`].
-pub type OwnedLock = Lock<Owner>;
-
 impl Lock {
     pub(crate) fn new(shared: Arc<Handles>, name: LockName, kind: LockKind) -> Lock {
         let (lock, units) = (LockId::new(name, kind), kind.capacity());
@@ -302,7 +299,7 @@ impl<O: Ownership> Lock<O> {
     ///
     /// # Errors
     /// [`Error::Misuse`] for the owner of another client.
-    pub fn owned_by(&self, owner: &Owner) -> Result<OwnedLock> {
+    pub fn owned_by(&self, owner: &Owner) -> Result<Lock<Owner>> {
         let Caller { shared, lock, terms, units, cancel, .. } = self.0.clone();
         if owner.id().client() == shared.id.to_string() {
             return Ok(Lock(Caller { shared, lock, owner: owner.clone(), terms, units, cancel }));

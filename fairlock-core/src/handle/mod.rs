@@ -8,10 +8,10 @@ mod request;
 mod tasks;
 
 pub use client::{AsyncClient, Client, ClientBuilder};
-pub use guard::{AllGuard, Guard, LockGuard, OwnedGuard, Owner, Ownership, ThisThread, TryLock};
+pub use guard::{AllGuard, Guard, Owner, Ownership, ThisThread, TryLock};
 pub use kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
-pub use lock::{Lock, OwnedLock, Term};
-pub use request::{LockRequest, OwnedRequest, Request};
+pub use lock::{Lock, Term};
+pub use request::Request;
 pub use tasks::{AsyncAllGuard, AsyncGuard, AsyncHold, AsyncLock, Locking, TryLocking};
 
 #[cfg(test)]

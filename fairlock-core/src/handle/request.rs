@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::guard::{Guard, Owner, Ownership, ThisThread, TryLock};
+use super::guard::{Guard, Ownership, ThisThread, TryLock};
 use crate::backend::{LockId, Wait};
 use crate::claim::{Claim, Patience, Terms};
 use crate::config::LONGEST;
@@ -17,7 +17,7 @@ use crate::ids::{FencingToken, OwnerId};
 use crate::shared::Handles;
 use crate::time::Cancel;
 
-/// A place in the queue of a lock. A thread has a [`LockRequest`], an [`Owner`] an [`OwnedRequest`]. Dropping it leaves the
+/// A place in the queue of a lock. A thread has a `Request`, which can't leave it; the `Request<Owner>` of an [`Owner`] may. Dropping it leaves the
 /// queue, or releases the lock if it was granted.
 ///
 /// Without a waiting thread the client's watchdog asks for the lock, so the request is granted in its turn all the same. A grant
@@ -33,12 +33,6 @@ pub struct Request<O: Ownership = ThisThread> {
     decided: Receiver<()>,
     mobility: PhantomData<O::Mobility>,
 }
-
-/// A request of a thread, which can't leave its thread.
-pub type LockRequest = Request<ThisThread>;
-
-/// A request of an [`Owner`]; it may move between threads.
-pub type OwnedRequest = Request<Owner>;
 
 impl<O: Ownership> Request<O> {
     pub(super) fn new(caller: Caller<O>) -> Result<Request<O>> {

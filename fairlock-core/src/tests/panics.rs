@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::store::{Op, busy, queued};
 use super::support::{S, World};
-use crate::OwnedLock;
+use crate::{Lock, Owner};
 
 /// The next call of this kind panics, and `call` with it; a second later the watchdog has told the server.
 fn panics<T>(world: &World, op: Op, call: impl FnOnce() -> T) {
@@ -19,14 +19,14 @@ fn calls(world: &World) -> [usize; 2] {
     [Op::Withdraw, Op::Release].map(|op| world.store.calls_about("a", op))
 }
 
-fn is_free(world: &World, lock: &OwnedLock) -> bool {
+fn is_free(world: &World, lock: &Lock<Owner>) -> bool {
     let lock = lock.clone();
     matches!(world.run(move || lock.try_lock().map(|tried| tried.granted().is_some())).0, Ok(true))
 }
 
 #[test]
 fn an_ask_that_panics_is_withdrawn() {
-    let asks: [fn(&OwnedLock); 3] = [
+    let asks: [fn(&Lock<Owner>); 3] = [
         |lock| drop(lock.lock()),
         |lock| drop(lock.try_lock_for(Duration::from_secs(1))),
         |lock| drop(lock.request()),

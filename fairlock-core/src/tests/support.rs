@@ -19,7 +19,7 @@ use crate::shared::{Handles, Shared, Threads};
 use crate::stats::Counters;
 use crate::wake::Sink;
 use crate::watchdog::THREADS;
-use crate::{Client, ClientId, Clock, Driver, FencingToken, ManualClock, OwnedLock, OwnedRequest};
+use crate::{Client, ClientId, Clock, Driver, FencingToken, Lock, ManualClock, Owner, Request};
 
 pub(super) const OUTAGE: Duration = Duration::from_secs(10);
 
@@ -87,12 +87,12 @@ impl World {
     }
 
     /// A fair lock, for a new owner.
-    pub(super) fn lock(&self, name: &str) -> OwnedLock {
+    pub(super) fn lock(&self, name: &str) -> Lock<Owner> {
         self.client.fair_lock(name).unwrap().owned_by(&self.client.new_owner()).unwrap()
     }
 
     /// A request for it that stands in the queue.
-    pub(super) fn in_queue(&self, name: &str) -> OwnedRequest {
+    pub(super) fn in_queue(&self, name: &str) -> Request<Owner> {
         self.store.plan().acquire.push_back(queued(0));
         self.lock(name).request().unwrap()
     }

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use fairlock_core::{Client, LockGuard, OwnedRequest, TryLock};
+use fairlock_core::{Client, Guard, Owner, Request, TryLock};
 use fairlock_memory::{MemoryBackend, Operation};
 
 use crate::support::{S, World, ask};
@@ -24,8 +24,8 @@ struct Queues {
     holder: Client,
     client: Client,
     names: Vec<String>,
-    _guards: Vec<LockGuard>,
-    requests: Vec<OwnedRequest>,
+    _guards: Vec<Guard>,
+    requests: Vec<Request<Owner>>,
 }
 
 impl Queues {

@@ -10,7 +10,7 @@ use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, LockId, LockState, Place, Released, Renew,
     Renewal, Subscription, WakeSink, Withdrawn,
 };
-use fairlock_core::{Client, ClientBuilder, ClientId, Clock, Driver, ManualClock, OwnedGuard, OwnedRequest};
+use fairlock_core::{Client, ClientBuilder, ClientId, Clock, Driver, Guard, ManualClock, Owner, Request};
 use fairlock_memory::{Faults, MemoryBackend, Operation};
 use log::{LevelFilter, Log, Metadata, Record};
 
@@ -161,12 +161,12 @@ pub(crate) fn threads_of_name(name: &str) -> usize {
 }
 
 /// A new owner of the client has the lock.
-pub(crate) fn hold(client: &Client, name: &str) -> OwnedGuard {
+pub(crate) fn hold(client: &Client, name: &str) -> Guard<Owner> {
     client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap().lock().unwrap()
 }
 
 /// A new owner of the client asks for the lock.
-pub(crate) fn ask(client: &Client, name: &str) -> OwnedRequest {
+pub(crate) fn ask(client: &Client, name: &str) -> Request<Owner> {
     client.fair_lock(name).unwrap().owned_by(&client.new_owner()).unwrap().request().unwrap()
 }
 

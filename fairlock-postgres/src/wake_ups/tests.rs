@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Once};
 
 use fairlock_core::backend::{Acquired, Backend, Subscription, Wake, WakeSink, only};
-use fairlock_core::{Client, ClientId, Guard, LockRequest, OwnerId};
+use fairlock_core::{Client, ClientId, Guard, OwnerId, Request};
 use fairlock_tests::log_lines::{keep_log_lines, log_lines, panic_at_log_lines};
 use fairlock_tests::{PgBouncer, eventually};
 use log::LevelFilter;
@@ -67,7 +67,7 @@ fn until(what: &str, done: impl FnMut() -> bool) {
     eventually(what, done);
 }
 
-fn granted(request: LockRequest) -> Guard {
+fn granted(request: Request) -> Guard {
     request.decided().recv_timeout(SECOND * 60).expect("it is granted");
     request.wait().unwrap()
 }

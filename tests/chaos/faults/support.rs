@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, LockGuard, RedisBackend};
+use fairlock::{Client, Discipline, Guard, RedisBackend};
 use fairlock_tests::server_state::queue;
 use fairlock_tests::{RedisServer, eventually};
 
@@ -27,7 +27,7 @@ pub(crate) fn client(url: &str) -> Client {
 
 /// Waits until the guard is lost. Returns how long after `since` it was last seen valid: on a busy machine the look that finds the
 /// loss may come late, and the guard counts without it.
-pub(crate) fn believed_for(guard: &LockGuard, since: Instant) -> Duration {
+pub(crate) fn believed_for(guard: &Guard, since: Instant) -> Duration {
     let mut believed = Duration::ZERO;
     eventually("the guard is lost", || {
         let at = since.elapsed();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::{Client, OwnedGuard, OwnedRequest, Result};
+use fairlock::{Client, Guard, Owner, Request, Result};
 use fairlock_tests::by_threads;
 
 use crate::judge;
@@ -76,9 +76,9 @@ pub fn stand(world: &Arc<World>, each: usize, rows: &Rows) {
         world.clock.sleep(LOOK);
     }
     world.count("crowds");
-    many(others, &fails, OwnedGuard::unlock);
-    many(waits, &fails, |wait: OwnedRequest| wait.wait()?.unlock());
-    many(held, &fails, OwnedGuard::unlock);
+    many(others, &fails, Guard::unlock);
+    many(waits, &fails, |wait: Request<Owner>| wait.wait()?.unlock());
+    many(held, &fails, Guard::unlock);
 }
 
 /// Does this with all of them. The results, without those that fail.

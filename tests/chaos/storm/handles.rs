@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairlock::{
-    AsyncClient, AsyncHold, AsyncLock, Cancel, Client, Error, Guard, Lock, LockKind, LockState, OwnedLock,
+    AsyncClient, AsyncHold, AsyncLock, Cancel, Client, Error, Guard, Lock, LockKind, LockState, Owner,
     OwnerId, Ownership, Result, RwLock, Semaphore, Term, TryLock, Waiter,
 };
 
@@ -17,7 +17,7 @@ use crate::world::{Using, World};
 /// The handle of one ask; of a read-write lock it is one of its two halves.
 pub enum Handle {
     Thread(Lock),
-    Owned(OwnedLock),
+    Owned(Lock<Owner>),
     Permits(Semaphore),
 }
 

@@ -303,7 +303,7 @@ fn is_told(life: &Life, lock: &str, token: FencingToken, patience: Duration) -> 
 /// What the driver and an actor see of one hold with a real clock, in an order that a busy machine makes likely.
 #[cfg(test)]
 mod tests {
-    use fairlock::{Client, LockGuard, MemoryBackend};
+    use fairlock::{Client, Guard, MemoryBackend};
 
     use super::*;
     use crate::generate::generate;
@@ -313,7 +313,7 @@ mod tests {
         world: Arc<World>,
         life: Arc<Life>,
         holds: Holds,
-        guard: LockGuard,
+        guard: Guard,
         held: Vec<HeldLock>,
     }
 

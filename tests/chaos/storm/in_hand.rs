@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fairlock::crossbeam_channel::Receiver;
 use fairlock::{
-    AllGuard, AsyncAllGuard, AsyncGuard, Cancel, Error, FencingToken, Guard, LockGuard, LockRequest, Locking,
-    Lost, OwnedGuard, OwnedRequest, Ownership, Request, Result,
+    AllGuard, AsyncAllGuard, AsyncGuard, Cancel, Error, FencingToken, Guard, Locking, Lost, Owner, Ownership,
+    Request, Result,
 };
 
 use crate::bounds::{Call, Limit};
@@ -18,16 +18,16 @@ use crate::task;
 use crate::world::{Using, World, locked};
 
 pub enum AnyGuard {
-    Thread(LockGuard),
-    Owned(OwnedGuard),
+    Thread(Guard),
+    Owned(Guard<Owner>),
     Task(AsyncGuard),
     All(AllGuard),
     AllOfTask(AsyncAllGuard),
 }
 
 pub enum Pending {
-    Thread(LockRequest),
-    Owned(OwnedRequest),
+    Thread(Request),
+    Owned(Request<Owner>),
     /// A future that was polled.
     Task(Locking),
     /// One that was ready at once.
@@ -222,14 +222,14 @@ fn tokens_of(token: impl Fn(&str) -> Option<FencingToken>) -> Vec<(usize, Fencin
     (0..8).filter_map(|lock| Some((lock, token(&name_of(lock))?))).collect()
 }
 
-impl From<LockGuard> for AnyGuard {
-    fn from(guard: LockGuard) -> AnyGuard {
+impl From<Guard> for AnyGuard {
+    fn from(guard: Guard) -> AnyGuard {
         AnyGuard::Thread(guard)
     }
 }
 
-impl From<OwnedGuard> for AnyGuard {
-    fn from(guard: OwnedGuard) -> AnyGuard {
+impl From<Guard<Owner>> for AnyGuard {
+    fn from(guard: Guard<Owner>) -> AnyGuard {
         AnyGuard::Owned(guard)
     }
 }

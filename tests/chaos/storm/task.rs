@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use fairlock::{Cancel, Client, Clock, MemoryBackend, OwnedGuard, TryLocking};
+use fairlock::{Cancel, Client, Clock, Guard, MemoryBackend, Owner, TryLocking};
 
 use crate::world::World;
 
@@ -15,7 +15,7 @@ const EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// A lock that nobody gives back. A wait for it is a sleep on the clock that a waker can end.
 pub struct Bell {
     client: Client,
-    _held: OwnedGuard,
+    _held: Guard<Owner>,
 }
 
 /// Ends one sleep.

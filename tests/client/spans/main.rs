@@ -14,7 +14,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{AsyncGuard, Cancel, Client, Guard, Lock, MemoryBackend, OwnedLock, Result};
+use fairlock::{AsyncGuard, Cancel, Client, Guard, Lock, MemoryBackend, Owner, Result};
 use fairlock_tests::files::root;
 use fairlock_tests::locks::patient;
 use fairlock_tests::{Alone, RedisServer, eventually};
@@ -96,7 +96,7 @@ impl Form {
 }
 
 /// What becomes of waits and holds of `ours`, on a lock that `other` wants as well.
-fn story(form: Form, ours: &Lock, other: &OwnedLock) {
+fn story(form: Form, ours: &Lock, other: &Lock<Owner>) {
     let recorder = Recorder::default();
     with_default(recorder.clone(), || {
         let from = |from| recorder.since(from);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use fairlock::{Client, OwnedGuard};
+use fairlock::{Client, Guard, Owner};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Proxy, Worker, eventually, signals};
 
@@ -29,7 +29,7 @@ fn keeps_the_row(proxy: &Proxy, name: &str) -> Worker {
 }
 
 /// Renews and hands on to a new waiter, for all of which the row is needed.
-fn turns(ours: &Client, name: &str, guard: OwnedGuard) -> OwnedGuard {
+fn turns(ours: &Client, name: &str, guard: Guard<Owner>) -> Guard<Owner> {
     let next = request(ours, name);
     // This is asked only once, and may meet the row.
     eventually("renewed", || guard.renew().is_ok());

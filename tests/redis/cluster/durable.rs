@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Durability, Error, OwnedGuard, RedisBackend, Verdict};
+use fairlock::{Client, Durability, Error, Guard, Owner, RedisBackend, Verdict};
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::errors::assert_says;
 use fairlock_tests::locks::{grace_with_majority, take_now as take};
@@ -63,7 +63,7 @@ fn try_lock(client: &Client, name: &str) -> bool {
 }
 
 /// No other client gets the locks for longer than a grace, and the holds stay.
-fn stay(guards: &[OwnedGuard], theirs: &Client) {
+fn stay(guards: &[Guard<Owner>], theirs: &Client) {
     let since = Instant::now();
     while since.elapsed() < grace() + ANSWER {
         for guard in guards {
@@ -74,7 +74,7 @@ fn stay(guards: &[OwnedGuard], theirs: &Client) {
     }
 }
 
-fn pass_on(guard: OwnedGuard, theirs: &Client) {
+fn pass_on(guard: Guard<Owner>, theirs: &Client) {
     let (name, token) = (guard.name().to_string(), guard.token());
     guard.unlock().unwrap();
     // A grace begins with the first command about a slot.

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, Error, Lock, OwnedGuard, Owner, RedisBackend};
+use fairlock::{Client, Discipline, Error, Guard, Lock, Owner, RedisBackend};
 use fairlock_tests::errors::assert_denied;
 use fairlock_tests::log_lines::log_lines;
 use fairlock_tests::{CleanServer, RedisServer, eventually, wait_until_no_residue};
@@ -91,7 +91,7 @@ fn use_in_every_way(url: &str, discipline: Discipline, name: &str) -> Vec<Error>
     errors
 }
 
-fn lock_in_time(lock: &Lock, owner: &Owner) -> Result<OwnedGuard, Error> {
+fn lock_in_time(lock: &Lock, owner: &Owner) -> Result<Guard<Owner>, Error> {
     lock.owned_by(owner)
         .unwrap()
         .try_lock_for(BOUND)

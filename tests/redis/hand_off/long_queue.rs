@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, Lock, LockGuard, OwnerId, RedisBackend};
+use fairlock::{Client, Discipline, Guard, Lock, OwnerId, RedisBackend};
 use fairlock_tests::Alone;
 use fairlock_tests::server_state::add_dead_places;
 
@@ -28,7 +28,7 @@ struct Crowded {
     server: RedisServer,
     backend: RedisBackend,
     lock: Lock,
-    _guard: LockGuard,
+    _guard: Guard,
 }
 
 impl Crowded {

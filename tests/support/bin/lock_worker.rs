@@ -30,7 +30,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::backend::Backend;
-use fairlock::{Client, Discipline, FileBackend, Lock, LockGuard, PostgresBackend, RedisBackend, TryLock};
+use fairlock::{Client, Discipline, FileBackend, Guard, Lock, PostgresBackend, RedisBackend, TryLock};
 use fairlock_tests::history::{Recorder, Recording, What, now_ns};
 use fairlock_tests::locks::response_timeout_for;
 use fairlock_tests::worker::{say, say_and_wait};
@@ -137,7 +137,7 @@ const RENEWED: u64 = 10_000_000;
 
 /// Now, and until when the holder believes in its hold, if it does. The clock is read first: if this process stands still between the
 /// two, it believes for less time, and never for more.
-fn belief(guard: &LockGuard) -> Option<(u64, u64)> {
+fn belief(guard: &Guard) -> Option<(u64, u64)> {
     let (now, left) = (now_ns(), guard.valid_for());
     let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
     (left > 0).then_some((now, now.saturating_add(left)))
@@ -181,7 +181,7 @@ impl Turns<'_> {
 
     /// The work of one turn, and the unlock. It reads and writes the counter separately: two holders at once would lose
     /// an update.
-    fn work(&mut self, guard: LockGuard) -> Result<(), Failure> {
+    fn work(&mut self, guard: Guard) -> Result<(), Failure> {
         let Some((now, mut believed_until)) = belief(&guard) else {
             self.outcomes.lost += 1; // before the call returned: there was no belief
             self.recorder.unknown(&self.who, self.lock.name());
@@ -291,7 +291,7 @@ fn wait(client: &Client, name: &str, threads: usize) -> Result<(), Failure> {
         thread::spawn(move || {
             let request = lock.request();
             let _ = in_queue.send(request.is_ok());
-            request.and_then(fairlock::LockRequest::wait).map(|guard| guard.leak())
+            request.and_then(fairlock::Request::wait).map(|guard| guard.leak())
         });
     }
     if standing.iter().take(threads).any(|stands| !stands) {

@@ -35,7 +35,7 @@ use crate::backlog::{Cleanup, FirstAttempt, Lasts};
 use crate::claim::{Claim, ReleaseStep};
 use crate::error::{Error, Lost, Result};
 use crate::flow::{Taken, error_of};
-use crate::handle::guard::{AllGuard, Guard, OneGuard, OwnedGuard, TryLock, finished};
+use crate::handle::guard::{AllGuard, Guard, OneGuard, Owner, TryLock, finished};
 use crate::handle::lock::{Campaign, Lock, unless_drained};
 use crate::handle::request::wait_of;
 use crate::ids::{FencingToken, OwnerId};
@@ -155,7 +155,7 @@ impl AsyncGuard {
     }
 
     /// This hold with a guard whose calls block, such as [`leak`](Guard::leak), for a thread.
-    pub fn into_blocking(mut self) -> OwnedGuard {
+    pub fn into_blocking(mut self) -> Guard<Owner> {
         self.spent = true;
         let taken = Taken { claim: Arc::clone(&self.claim), token: self.token };
         Guard::new(Arc::clone(&self.shared), taken)

@@ -7,7 +7,7 @@ use super::super::support::{Running, S, World};
 use super::super::tasks::Polled;
 use super::told::{End, Guard, Told};
 use crate::claim::Claim;
-use crate::{AsyncLock, Cancel, FencingToken, OwnedLock, OwnedRequest, Owner};
+use crate::{AsyncLock, Cancel, FencingToken, Owner, Request};
 
 /// What the scene knows of a caller.
 pub(super) struct Caller {
@@ -16,7 +16,7 @@ pub(super) struct Caller {
     pub(super) owner: Owner,
     pub(super) cancel: Cancel,
     pub(super) guards: Vec<Guard>,
-    pub(super) request: Option<OwnedRequest>,
+    pub(super) request: Option<Request<Owner>>,
     pub(super) call: Option<Call>,
     pub(super) claim: Option<Arc<Claim>>,
     /// The last one.
@@ -30,12 +30,12 @@ pub(super) struct Caller {
 pub(super) enum Lock {
     /// Made after the client's end, which gives out no lock.
     Ended,
-    OfThread(OwnedLock),
+    OfThread(crate::Lock<Owner>),
     OfTask(AsyncLock),
 }
 
 impl Lock {
-    pub(super) fn of_thread(self) -> OwnedLock {
+    pub(super) fn of_thread(self) -> crate::Lock<Owner> {
         let Lock::OfThread(lock) = self else { panic!("only a thread makes this call") };
         lock
     }

@@ -15,7 +15,7 @@ use super::told::{End, Guard, Kind, Tell, Told};
 use super::words::Span;
 use crate::backend::Wake;
 use crate::claim::Claim;
-use crate::{Client, FencingToken, LostCause, OwnedGuard, OwnedRequest};
+use crate::{Client, FencingToken, LostCause, Owner, Request};
 
 /// One who calls the client, by its own thread or as a task.
 #[derive(Clone)]
@@ -58,12 +58,12 @@ impl By {
         })
     }
 
-    fn take_thread_guard(&self) -> OwnedGuard {
+    fn take_thread_guard(&self) -> crate::Guard<Owner> {
         let Guard::OfThread(guard) = self.take_guard() else { panic!("only a thread makes this call") };
         guard
     }
 
-    fn take_request(&self) -> OwnedRequest {
+    fn take_request(&self) -> Request<Owner> {
         self.with(|_, caller| caller.request.take()).expect("it has a request")
     }
 

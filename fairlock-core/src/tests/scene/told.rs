@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{
-    AllGuard, AsyncGuard, Error, HeldLock, Lost, LostCause, OwnedGuard, OwnedRequest, Result, TryLock,
-};
+use crate::{AllGuard, AsyncGuard, Error, HeldLock, Lost, LostCause, Owner, Request, Result, TryLock};
 
 pub(super) enum Guard {
-    OfThread(OwnedGuard),
+    OfThread(crate::Guard<Owner>),
     OfTask(AsyncGuard),
 }
 
@@ -64,7 +62,7 @@ kinds! { Cancelled Corrupt Denied InvalidConfig InvalidName Mismatch Misuse NotH
 pub(super) struct Told {
     pub(super) end: End,
     pub(super) guard: Option<Guard>,
-    pub(super) request: Option<OwnedRequest>,
+    pub(super) request: Option<Request<Owner>>,
     pub(super) error: String,
 }
 
@@ -110,13 +108,13 @@ impl Tell for Vec<HeldLock> {
     }
 }
 
-impl Tell for OwnedRequest {
+impl Tell for Request<Owner> {
     fn told(self) -> Told {
         Told { request: Some(self), ..End::Asks.told() }
     }
 }
 
-impl Tell for OwnedGuard {
+impl Tell for crate::Guard<Owner> {
     fn told(self) -> Told {
         let end = End::Gets(self.token().get());
         Told { guard: Some(Guard::OfThread(self)), ..end.told() }
