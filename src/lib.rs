@@ -8,10 +8,7 @@
 //! ![Five workers: on a fair lock all have 9 or 10 turns, on a plain one between 2 and 15][timeline]
 //!
 //! ```
-//! use fairlock::{Client, MemoryBackend};
-//!
-//! // RedisBackend::connect("redis://127.0.0.1:6379")? for several processes
-//! let client = Client::new(MemoryBackend::new())?;
+//! let client = fairlock::connect("memory:")?; // redis://…, postgres://… or file://… for several processes
 //! let lock = client.fair_lock("lock:orders")?;
 //!
 //! let guard = lock.lock()?; // waits for its turn; the watchdog renews it
@@ -50,9 +47,11 @@
     doc = "The [`guide`] has a chapter for each topic, [what is promised](guide::promises) among them."
 )]
 
+mod address;
 #[cfg(all(feature = "memory", feature = "redisson"))]
 pub mod guide;
 
+pub use address::{connect, connect_async, open};
 pub use fairlock_core::backend::{Finding, Holder, LockState, Login, Verdict, Waiter};
 pub use fairlock_core::{
     AllGuard, AsyncAllGuard, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore,

@@ -88,7 +88,7 @@ fn connect(server: &Server, response_timeout: Option<Duration>) -> Result<Store,
 
 /// A file that is missing when the command starts is a mistake. Later it may be missing while it is replaced.
 pub(crate) fn check_password_file(server: &Server) -> Result<(), Failure> {
-    let read = server.password_file.as_ref().map_or(Ok(()), |path| Login::of_file(path).map(drop));
+    let read = server.password_file.as_ref().map_or(Ok(()), |path| Login::from_file(path).map(drop));
     read.map_err(|error| Failure::ours(format!("{error} (--password-file, FAIRLOCK_PASSWORD_FILE)")))
 }
 
@@ -191,7 +191,7 @@ pub(crate) fn redis(server: &Server, response_timeout: Option<Duration>) -> Opti
         builder = builder.durable(durability);
     }
     if let Some(path) = server.password_file.clone() {
-        builder = builder.login(move || Login::of_file(&path));
+        builder = builder.login(move || Login::from_file(&path));
     }
     if let Some((user, password)) = &server.sentinel_login {
         builder = builder.sentinel_login(user, password);
@@ -222,7 +222,7 @@ pub(crate) fn redis(server: &Server, response_timeout: Option<Duration>) -> Opti
 pub(crate) fn postgres(server: &Server, response_timeout: Option<Duration>) -> Option<PostgresBuilder> {
     let mut builder = PostgresBackend::builder(&server.with_tls_files(server.postgres.as_ref()?));
     if let Some(path) = server.password_file.clone() {
-        builder = builder.login(move || Login::of_file(&path));
+        builder = builder.login(move || Login::from_file(&path));
     }
     if let Some(url) = &server.listen_on {
         builder = builder.listen_on(&server.with_tls_files(url));

@@ -184,7 +184,7 @@ fn a_password_file_is_read_again_and_its_faults_are_named() {
     std::fs::write(&file, "canary-1\n").unwrap();
     says(&url, &format!("show x --password-file {path}")).gave(0);
     let of_file = file.clone();
-    let backend = RedisBackend::builder(&url).login(move || Login::of_file(&of_file)).connect().unwrap();
+    let backend = RedisBackend::builder(&url).login(move || Login::from_file(&of_file)).connect().unwrap();
     let lock = Client::new(backend).unwrap().fair_lock("x").unwrap();
     let guard = lock.lock().unwrap();
     let mut waits = with_file("run x -- true");

@@ -132,7 +132,7 @@ pub fn a_write_under_the_own_read_is_misuse(harness: &impl Harness) {
     let refused = || {
         for write in [a.write().map(drop), a.try_write().map(drop), a.try_write_for(LEASE).map(drop)] {
             match write {
-                Err(Error::Misuse { lock, reason }) => {
+                Err(Error::Misuse { lock, reason, .. }) => {
                     assert_eq!(lock.as_str(), "under a read");
                     assert!(reason.contains("would wait for its own read"), "{reason}");
                 }

@@ -17,6 +17,10 @@ use crate::time::{self, Clock};
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) lease: Duration,
+    /// Of holds whose handle has no other terms.
+    pub(crate) max_hold: Option<Duration>,
+    /// Stands before the name of each lock.
+    pub(crate) prefix: String,
     pub(crate) place_ttl: Duration,
     pub(crate) outage_limit: Duration,
     /// After how long a line in the log explains a wait.
@@ -55,6 +59,18 @@ impl Config {
     /// comes in time.
     pub(crate) fn longest_pause(&self) -> Duration {
         time::LONGEST_PAUSE.min(self.lease / 9).min(self.place_ttl / 9)
+    }
+
+    /// The full name of a lock.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`].
+    pub(crate) fn name(&self, name: &str) -> Result<LockName> {
+        if self.prefix.is_empty() {
+            LockName::new(name)
+        } else {
+            LockName::new(&format!("{}{name}", self.prefix))
+        }
     }
 
     /// # Errors

@@ -19,6 +19,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// [`Lock::unlock`](crate::Lock::unlock) was called without a leaked hold of the owner.
+    #[non_exhaustive]
     NotHeld {
         /// The lock.
         lock: LockName,
@@ -34,11 +35,13 @@ pub enum Error {
     /// The hold ended before it was released: another owner may have had the lock since.
     Lost(Lost),
     /// [`Cancel::cancel`](crate::Cancel::cancel) ended the wait.
+    #[non_exhaustive]
     Cancelled {
         /// The lock.
         lock: LockName,
     },
     /// The name of a lock can't be used.
+    #[non_exhaustive]
     InvalidName {
         /// The name, shortened.
         name: String,
@@ -46,6 +49,7 @@ pub enum Error {
         reason: String,
     },
     /// A duration, an address or another setting can't work.
+    #[non_exhaustive]
     InvalidConfig {
         /// Why.
         reason: String,
@@ -53,6 +57,7 @@ pub enum Error {
         setting: Option<&'static str>,
     },
     /// The program should not have made this call, for example with the `Owner` of another client.
+    #[non_exhaustive]
     Misuse {
         /// The lock.
         lock: LockName,
@@ -62,6 +67,7 @@ pub enum Error {
     /// The server gave no usable answer within the call's time limit. Whether the server carried out the last request is unknown;
     /// a lock that it may have granted is released in the background. Or the server takes no writes for now, since it is full or
     /// can't save its data: this ends a call at once, unless its request already stands in the queue.
+    #[non_exhaustive]
     Unavailable {
         /// The lock, when the call was about one.
         lock: Option<LockName>,
@@ -69,6 +75,7 @@ pub enum Error {
         source: Box<BackendError>,
     },
     /// The server denies access: wrong user or password, or a missing right.
+    #[non_exhaustive]
     Denied {
         /// The lock, when the call was about one.
         lock: Option<LockName>,
@@ -76,6 +83,7 @@ pub enum Error {
         source: Box<BackendError>,
     },
     /// The server keeps something else than a lock under this name.
+    #[non_exhaustive]
     Corrupt {
         /// The lock.
         lock: LockName,
@@ -83,6 +91,7 @@ pub enum Error {
         source: Box<BackendError>,
     },
     /// The name is in use for a lock of another kind, or for a semaphore with another number of permits.
+    #[non_exhaustive]
     Mismatch {
         /// The lock.
         lock: LockName,
@@ -91,6 +100,7 @@ pub enum Error {
     },
     /// The backend, as it is set up, keeps no locks of this kind; or a newer version of fairlock keeps the lock, in a layout that
     /// this version does not know: upgrade this program.
+    #[non_exhaustive]
     Unsupported {
         /// The lock, when the call was about one.
         lock: Option<LockName>,
@@ -98,12 +108,14 @@ pub enum Error {
         source: Box<BackendError>,
     },
     /// [`Client::shutdown`](crate::Client::shutdown) or [`drain`](crate::Client::drain) was called.
+    #[non_exhaustive]
     Shutdown {
         /// The lock, when the call was about one.
         lock: Option<LockName>,
     },
     /// [`Client::shutdown`](crate::Client::shutdown) ended the client, but could not tell the server of everything in time.
     /// What it was not told of ends with its lease, or with its place's time to live.
+    #[non_exhaustive]
     Unsettled {
         /// How many holds and places are left.
         count: usize,

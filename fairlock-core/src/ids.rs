@@ -61,13 +61,20 @@ pub(crate) fn write_escaped(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Resu
 }
 
 /// The id of one [`Client`](crate::Client): a random (v4) UUID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClientId(u128);
 
 impl ClientId {
     /// A new random id.
     pub fn random() -> ClientId {
         ClientId(Uuid::new_v4().as_u128())
+    }
+}
+
+/// As the log and the store have it.
+impl fmt::Debug for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

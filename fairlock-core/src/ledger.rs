@@ -259,6 +259,13 @@ impl Ledger {
         self.timers.due_by(Some(until));
     }
 
+    /// How many of these claims are certain holds.
+    pub(crate) fn holding(&self, which: impl Fn(&Claim) -> bool) -> u64 {
+        let (mut holding, now) = (0, self.config.now());
+        self.registry.for_each(|claim| holding += u64::from(which(claim) && claim.hold_count(now) > 0));
+        holding
+    }
+
     /// What `read` says of each claim.
     pub(crate) fn snapshot<T>(&self, read: impl Fn(&Claim, Instant) -> Option<T>) -> Vec<T> {
         let now = self.config.now();

@@ -79,7 +79,7 @@ impl RedisBackend {
         RedisBuilder::to(Target::parse(url))
     }
 
-    /// A builder for the server that a client of the crate `redis` (1.x) connects to: `builder_for(client.get_connection_info())`. It has
+    /// A builder for the server that a client of the crate `redis` (1.x) connects to: `builder_from(client.get_connection_info())`. It has
     /// the client's address (TCP, TLS, or a Unix socket), user, password and database.
     ///
     /// The connections are the backend's own, and not those of the client or of a pool: a renewal that queues behind the program's
@@ -98,10 +98,10 @@ impl RedisBackend {
     /// ```no_run
     /// # use fairlock_redis::RedisBackend;
     /// let client = redis::Client::open("redis://app:secret@cache.internal/2")?;
-    /// let backend = RedisBackend::builder_for(client.get_connection_info()).connect()?;
+    /// let backend = RedisBackend::builder_from(client.get_connection_info()).connect()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn builder_for(client: &redis::ConnectionInfo) -> RedisBuilder {
+    pub fn builder_from(client: &redis::ConnectionInfo) -> RedisBuilder {
         RedisBuilder::to(Target::of(client))
     }
 }

@@ -110,7 +110,7 @@ fn an_exporter_shows_what_the_dashboard_asks_for() {
     ] {
         assert_eq!(value(series), expected, "{series} in\n{page}");
     }
-    let of_orders = client.stats_of(&client.fair_lock("orders").unwrap()).unwrap();
+    let of_orders = client.fair_lock("orders").unwrap().stats().unwrap();
     assert_eq!(value(r#"fairlock_renewals_total{lock="orders"}"#), of_orders.renewals as f64);
 
     // As the guide says. (This lock is a fair one; no hold of it has an end of its own.)
@@ -229,7 +229,7 @@ struct Seen {
 impl Seen {
     fn ask(&self) {
         let Some((client, lock)) = self.of.get() else { return };
-        drop((client.stats(), client.stats_of(lock), client.held(), lock.inspect()));
+        drop((client.stats(), lock.stats(), client.held(), lock.inspect()));
     }
 
     fn event(&self) {

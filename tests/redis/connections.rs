@@ -70,7 +70,7 @@ fn a_client_of_the_crate_redis_names_the_server() {
     let of_socket = format!("unix://{}?user=ann&pass=canary&db=3", server.socket().display());
     for url in [format!("{}3", server.url_as("ann", "canary")), of_socket] {
         let theirs = redis::Client::open(url).unwrap();
-        let builder = RedisBackend::builder_for(theirs.get_connection_info());
+        let builder = RedisBackend::builder_from(theirs.get_connection_info());
         assert!(!format!("{builder:?}").contains("canary"));
         let client = Client::new(builder.connect_timeout(BOUND).connect().unwrap()).unwrap();
         let guard = take_now(&client, "orders");
@@ -91,10 +91,10 @@ fn an_insecure_client_of_the_crate_redis_is_refused() {
         tls_params: None,
     };
     let info = |insecure| "redis://:canary@h".into_connection_info().unwrap().set_addr(addr(insecure));
-    let refused = RedisBackend::builder_for(&info(true)).connect().map(drop).unwrap_err();
+    let refused = RedisBackend::builder_from(&info(true)).connect().map(drop).unwrap_err();
     assert!(matches!(refused, Error::InvalidConfig { .. }), "{refused:?}");
     assert_says(&refused, &["the client's TLS can't be used: it does not check certificates; `tls` gives"]);
-    assert_unavailable(RedisBackend::builder_for(&info(false)).connect(), &["127.0.0.1:1", "refused"]);
+    assert_unavailable(RedisBackend::builder_from(&info(false)).connect(), &["127.0.0.1:1", "refused"]);
 }
 
 /// The function is slow, fails and panics, and none of that costs a hold or a thread.

@@ -144,7 +144,7 @@ fn connect(url: &str) -> Result<RedisBackend, Error> {
     // One server can also be that of a client of the crate `redis`, which was built without TLS here.
     match url.strip_prefix("rediss://") {
         Some(rest) if !url.contains('?') => {
-            RedisBackend::builder_for(&over_tls(&format!("redis://{rest}"))).connect_timeout(BOUND).connect()
+            RedisBackend::builder_from(&over_tls(&format!("redis://{rest}"))).connect_timeout(BOUND).connect()
         }
         _ => patient(url).connect(),
     }
@@ -171,7 +171,7 @@ fn an_untrusted_certificate_is_refused_and_tls_is_kept() {
     assert!(matches!(plain, Error::InvalidConfig { .. }));
     let without = RedisServer::start();
     let tls = over_tls(&without.url());
-    let tls = RedisBackend::builder_for(&tls).connect_timeout(Duration::from_secs(1)).connect();
+    let tls = RedisBackend::builder_from(&tls).connect_timeout(Duration::from_secs(1)).connect();
     assert_unavailable(tls, &[&without.address()]);
     assert_eq!(without.query::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
 }

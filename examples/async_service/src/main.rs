@@ -44,7 +44,7 @@ struct Service {
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let client = AsyncClient::connect(connect).await?;
-    let permit = client.semaphore("lock:example-service", AT_ONCE.into())?.lock_of(1)?;
+    let permit = client.semaphore("lock:example-service", AT_ONCE.into())?.many(1)?;
     let api = match option("--api") {
         Some(api) => api,
         None => simulate_api().await?,

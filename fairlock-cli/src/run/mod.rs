@@ -146,7 +146,7 @@ fn release(options: &Run, client: &Client, holds: Holds) -> (Option<Lost>, Optio
     if let Some(error) = unkept.filter(|error| !matches!(error, Error::Lost(_))) {
         return (lost, Some(format!("--at-least: {}", Failure::from(error).message)));
     }
-    let Err(Error::Unsettled { count, lock, source }) = settled else { return (lost, None) };
+    let Err(Error::Unsettled { count, lock, source, .. }) = settled else { return (lost, None) };
     let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
     let (name, lease) = (escaped(lock.as_str()) + &more, duration::show(longest(options)));
     let why = with_option(source.message(), source.setting());

@@ -82,12 +82,12 @@ impl Login {
     ///
     /// ```no_run
     /// # use fairlock_core::backend::Login;
-    /// let login = || Login::of_file("/run/secrets/redis"); // for a builder's `login`
+    /// let login = || Login::from_file("/run/secrets/redis"); // for a builder's `login`
     /// ```
     ///
     /// # Errors
     /// The file can't be read as UTF-8, or has no password. The error names the path, and nothing that the file has.
-    pub fn of_file(path: impl AsRef<Path>) -> io::Result<Login> {
+    pub fn from_file(path: impl AsRef<Path>) -> io::Result<Login> {
         let path = path.as_ref();
         let wrong =
             |kind, what: &str| io::Error::new(kind, format!("the password file `{}` {what}", path.display()));

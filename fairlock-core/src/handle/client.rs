@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 pub use builder::ClientBuilder;
 
-use super::guard::{AllGuard, Owner, Ownership, TryLock};
+use super::guard::{AllGuard, Owner, TryLock};
 use super::kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
 use super::lock::Lock;
 use super::request::wait_of;
@@ -18,7 +18,7 @@ use crate::backend::{BackendError, BackendErrorKind, IntoBackend, Wait};
 use crate::claim::Claim;
 use crate::config::LONGEST;
 use crate::error::{Error, Lost, Result};
-use crate::ids::{ClientId, LockKind, LockName};
+use crate::ids::{ClientId, LockKind};
 use crate::shared::Handles;
 use crate::shutdown::{drain, shut_down};
 use crate::snapshot::{HeldLock, WaitingRequest};
@@ -65,7 +65,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::InvalidName`] for a name that is empty or longer than 512 bytes; [`Error::Shutdown`].
-    pub fn fair_lock(&self, name: &str) -> Result<Lock> {
+    pub fn fair_lock(&self, name: impl AsRef<str>) -> Result<Lock> {
         self.lock_of(name, LockKind::Fair)
     }
 
@@ -73,7 +73,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`fair_lock`](Self::fair_lock).
-    pub fn plain_lock(&self, name: &str) -> Result<Lock> {
+    pub fn plain_lock(&self, name: impl AsRef<str>) -> Result<Lock> {
         self.lock_of(name, LockKind::Plain)
     }
 
@@ -82,7 +82,7 @@ impl Client {
     /// # Errors
     /// As [`fair_lock`](Self::fair_lock); [`Error::Unsupported`] if the backend keeps no such locks, as with discipline `Redisson` on
     /// Redis.
-    pub fn rw_lock(&self, name: &str) -> Result<RwLock> {
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> Result<RwLock> {
         self.lock_of(name, LockKind::ReadWrite).map(RwLock::new)
     }
 
@@ -91,7 +91,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`rw_lock`](Self::rw_lock); [`Error::InvalidConfig`] for another number of permits.
-    pub fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore> {
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Semaphore> {
         self.lock_of(name, LockKind::Semaphore { permits }).map(Semaphore::new)
     }
 
@@ -99,8 +99,8 @@ impl Client {
     ///
     /// # Errors
     /// As [`semaphore`](Self::semaphore).
-    pub fn lock_of(&self, name: &str, kind: LockKind) -> Result<Lock> {
-        let name = LockName::new(name)?;
+    pub fn lock_of(&self, name: impl AsRef<str>, kind: LockKind) -> Result<Lock> {
+        let name = self.0.config.name(name.as_ref())?;
         self.0.config.check_running(Some(&name))?;
         if !self.0.backend.supports(kind) {
             let why = format!("you asked for a {kind}, and {}", self.0.backend.keeps_only());
@@ -153,37 +153,8 @@ impl Client {
         let counted = self.0.ledger.counters.read();
         let reconnects = self.0.backend.reconnects() + counted.gaps;
         let outage = self.0.outage.lasted();
-        Stats { reconnects, outage, holding: self.holding(|_| true), waiting: self.waiting(), ..counted }
-    }
-
-    /// The statistics of one lock, by all handles of its name. None without
-    /// [`stats_per_lock`](ClientBuilder::stats_per_lock), and for locks beyond its number.
-    ///
-    /// ```
-    /// # use fairlock::{Client, MemoryBackend};
-    /// let client = Client::builder(MemoryBackend::new()).stats_per_lock(100).build()?;
-    /// let (orders, mails) = (client.fair_lock("lock:orders")?, client.fair_lock("lock:mails")?);
-    /// orders.lock()?.unlock()?;
-    /// assert_eq!(client.stats_of(&orders).unwrap().holds.count, 1);
-    /// assert_eq!(client.stats_of(&mails).unwrap().holds.count, 0);
-    /// # Ok::<(), fairlock::Error>(())
-    /// ```
-    pub fn stats_of<O: Ownership>(&self, lock: &Lock<O>) -> Option<Stats> {
-        let counted = self.0.ledger.counters.read_lock(lock.lock_name())?;
-        let mut waiting = self.waiting();
-        waiting.retain(|request| request.lock == *lock.lock_name());
-        let holding = self.holding(|claim| claim.lock.name == *lock.lock_name());
-        Some(Stats { holding, waiting, ..counted })
-    }
-
-    /// How many of these claims are certain holds.
-    fn holding(&self, which: impl Fn(&Claim) -> bool) -> u64 {
-        let (mut holding, now) = (0, self.0.now());
-        self.0
-            .ledger
-            .registry
-            .for_each(|claim| holding += u64::from(which(claim) && claim.hold_count(now) > 0));
-        holding
+        let holding = self.0.ledger.holding(|_| true);
+        Stats { reconnects, outage, holding, waiting: self.waiting(), ..counted }
     }
 
     /// Ends the client in order, for SIGTERM. From now on nothing is granted, and waits end with [`Error::Shutdown`], as new ones do.
@@ -440,7 +411,7 @@ impl AsyncClient {
             .await
     }
 
-    /// The same client for threads, and for what asks no server: `id`, `on_lost`, `waiting`, `stats`, `stats_of`.
+    /// The same client for threads.
     pub fn blocking(&self) -> &Client {
         &self.client
     }
@@ -449,7 +420,7 @@ impl AsyncClient {
     ///
     /// # Errors
     /// As [`Client::fair_lock`].
-    pub fn fair_lock(&self, name: &str) -> Result<AsyncLock> {
+    pub fn fair_lock(&self, name: impl AsRef<str>) -> Result<AsyncLock> {
         Ok(self.client.fair_lock(name)?.to_async())
     }
 
@@ -457,7 +428,7 @@ impl AsyncClient {
     ///
     /// # Errors
     /// As [`Client::plain_lock`].
-    pub fn plain_lock(&self, name: &str) -> Result<AsyncLock> {
+    pub fn plain_lock(&self, name: impl AsRef<str>) -> Result<AsyncLock> {
         Ok(self.client.plain_lock(name)?.to_async())
     }
 
@@ -465,7 +436,7 @@ impl AsyncClient {
     ///
     /// # Errors
     /// As [`Client::rw_lock`].
-    pub fn rw_lock(&self, name: &str) -> Result<AsyncRwLock> {
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> Result<AsyncRwLock> {
         Ok(self.client.rw_lock(name)?.to_async())
     }
 
@@ -473,7 +444,7 @@ impl AsyncClient {
     ///
     /// # Errors
     /// As [`Client::semaphore`].
-    pub fn semaphore(&self, name: &str, permits: u32) -> Result<AsyncSemaphore> {
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<AsyncSemaphore> {
         Ok(self.client.semaphore(name, permits)?.to_async())
     }
 
@@ -481,7 +452,7 @@ impl AsyncClient {
     ///
     /// # Errors
     /// As [`Client::lock_of`].
-    pub fn lock_of(&self, name: &str, kind: LockKind) -> Result<AsyncLock> {
+    pub fn lock_of(&self, name: impl AsRef<str>, kind: LockKind) -> Result<AsyncLock> {
         Ok(self.client.lock_of(name, kind)?.to_async())
     }
 
@@ -533,9 +504,29 @@ impl AsyncClient {
         obtain_all(locks, wait, deadline).await
     }
 
+    /// As [`Client::id`].
+    pub fn id(&self) -> ClientId {
+        self.client.id()
+    }
+
+    /// As [`Client::on_lost`].
+    pub fn on_lost(&self, f: impl Fn(&Lost) + Send + Sync + 'static) {
+        self.client.on_lost(f);
+    }
+
     /// As [`Client::held`]. Makes no round trip.
     pub fn held(&self) -> Vec<HeldLock> {
         self.client.held()
+    }
+
+    /// As [`Client::waiting`]. Makes no round trip.
+    pub fn waiting(&self) -> Vec<WaitingRequest> {
+        self.client.waiting()
+    }
+
+    /// As [`Client::stats`]. Makes no round trip.
+    pub fn stats(&self) -> Stats {
+        self.client.stats()
     }
 
     /// As [`Client::drain`]. From the first poll on it goes on, even if this future is dropped.

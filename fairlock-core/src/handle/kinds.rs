@@ -8,10 +8,11 @@ use std::time::Duration;
 use super::guard::{Guard, Owner, Ownership, ThisThread, TryLock};
 use super::lock::{Lock, terms};
 use super::request::{Caller, Request};
-use super::tasks::{AsyncGuard, AsyncLock, Locking, TryLocking};
+use super::tasks::{AsyncGuard, AsyncHold, AsyncLock, Locking, TryLocking};
 use crate::backend::{LockState, Waiter};
 use crate::error::{Error, Result};
 use crate::ids::OwnerId;
+use crate::stats::Stats;
 
 /// A handle of a named lock that many readers hold together, or one writer alone. Made by
 /// [`Client::rw_lock`](crate::Client::rw_lock). Cheap to clone.
@@ -282,6 +283,43 @@ impl Semaphore {
         Semaphore { all, owner: None }
     }
 
+    /// Waits for a permit, calls `f`, and gives the permit back. See [`Lock::with`].
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let mails = client.semaphore("mails", 5)?;
+    /// let sent = mails.with(|permit| permit.token().get() > 0)?;
+    /// assert!(sent && mails.inspect()?.taken() == 0);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Lock::with`].
+    pub fn with<R>(&self, f: impl FnOnce(&Guard<Owner>) -> R) -> Result<R> {
+        self.many(1)?.with(f)
+    }
+
+    /// As [`with`](Self::with), but makes one attempt. See [`Lock::try_with`].
+    ///
+    /// # Errors
+    /// As [`Lock::with`].
+    pub fn try_with<R>(&self, f: impl FnOnce(&Guard<Owner>) -> R) -> Result<TryLock<R>> {
+        self.many(1)?.try_with(f)
+    }
+
+    /// As [`with`](Self::with), but waits for the permit at most `timeout`. See [`Lock::try_with_for`].
+    ///
+    /// # Errors
+    /// As [`Lock::with`].
+    pub fn try_with_for<R>(
+        &self,
+        timeout: Duration,
+        f: impl FnOnce(&Guard<Owner>) -> R,
+    ) -> Result<TryLock<R>> {
+        self.many(1)?.try_with_for(timeout, f)
+    }
+
     /// Takes a place in the queue for a permit and returns at once. See [`Lock::request`].
     ///
     /// ```
@@ -304,7 +342,7 @@ impl Semaphore {
     /// # Errors
     /// See [`Semaphore`].
     pub fn request_many(&self, n: u32) -> Result<Request<Owner>> {
-        self.lock_of(n)?.request()
+        self.many(n)?.request()
     }
 
     /// This semaphore for tasks. Each wait is its own owner, even if [`owned_by`](Self::owned_by) has named one.
@@ -312,7 +350,7 @@ impl Semaphore {
         AsyncSemaphore { all: self.all.to_async() }
     }
 
-    fn lock_of(&self, n: u32) -> Result<Lock<Owner>> {
+    fn many(&self, n: u32) -> Result<Lock<Owner>> {
         let Caller { shared, lock, terms, cancel, .. } = self.all.0.clone();
         if !(1..=self.permits()).contains(&n) {
             let most = match self.permits() {
@@ -353,13 +391,41 @@ pub struct AsyncSemaphore {
 }
 
 impl AsyncSemaphore {
+    /// As [`Semaphore::with`]. See [`AsyncLock::with`].
+    ///
+    /// # Errors
+    /// As [`Lock::with`].
+    pub async fn with<W: Future>(&self, work: impl FnOnce(AsyncHold) -> W) -> Result<W::Output> {
+        self.many(1)?.with(work).await
+    }
+
+    /// As [`Semaphore::try_with`].
+    ///
+    /// # Errors
+    /// As [`Lock::with`].
+    pub async fn try_with<W: Future>(&self, work: impl FnOnce(AsyncHold) -> W) -> Result<TryLock<W::Output>> {
+        self.many(1)?.try_with(work).await
+    }
+
+    /// As [`Semaphore::try_with_for`].
+    ///
+    /// # Errors
+    /// As [`Lock::with`].
+    pub async fn try_with_for<W: Future>(
+        &self,
+        timeout: Duration,
+        work: impl FnOnce(AsyncHold) -> W,
+    ) -> Result<TryLock<W::Output>> {
+        self.many(1)?.try_with_for(timeout, work).await
+    }
+
     /// A handle whose `lock` is [`acquire_many`](Self::acquire_many), for work in closures and for the rank of a wait.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] for no permit or more than there are.
-    pub fn lock_of(&self, n: u32) -> Result<AsyncLock> {
+    pub fn many(&self, n: u32) -> Result<AsyncLock> {
         let all = Lock(self.all.0.clone());
-        Ok(Semaphore::new(all).lock_of(n)?.to_async())
+        Ok(Semaphore::new(all).many(n)?.to_async())
     }
 
     fn with_lock(&self, change: impl Fn(&Lock) -> Lock) -> AsyncSemaphore {
@@ -393,7 +459,7 @@ macro_rules! acquires {
             /// # Errors
             /// See [`Semaphore`].
             pub $($async)? fn acquire_many(&self, n: u32) -> Result<$guard> {
-                self.lock_of(n)?.lock()$(.$await)?
+                self.many(n)?.lock()$(.$await)?
             }
 
             /// Makes one attempt to get a permit. It never passes a waiter.
@@ -409,7 +475,7 @@ macro_rules! acquires {
             /// # Errors
             /// See [`Semaphore`].
             pub $($async)? fn try_acquire_many(&self, n: u32) -> Result<TryLock<$guard>> {
-                self.lock_of(n)?.try_lock()$(.$await)?
+                self.many(n)?.try_lock()$(.$await)?
             }
 
             /// As [`acquire`](Self::acquire), but waits at most `timeout`; zero is [`try_acquire`](Self::try_acquire).
@@ -425,7 +491,7 @@ macro_rules! acquires {
             /// # Errors
             /// See [`Semaphore`].
             pub $($async)? fn try_acquire_many_for(&self, n: u32, timeout: Duration) -> Result<TryLock<$guard>> {
-                self.lock_of(n)?.try_lock_for(timeout)$(.$await)?
+                self.many(n)?.try_lock_for(timeout)$(.$await)?
             }
         }
     };
@@ -439,6 +505,11 @@ macro_rules! as_lock {
             /// The name of the lock.
             pub fn name(&self) -> &str {
                 self.$all.name()
+            }
+
+            /// As [`Lock::stats`](crate::Lock::stats).
+            pub fn stats(&self) -> Option<Stats> {
+                self.$all.stats()
             }
 
             /// All holders and how many units each has (a writer `u32::MAX`, a reader 1), the length of the queue, and the first

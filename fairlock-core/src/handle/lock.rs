@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::flow::Effort;
 use crate::ids::{LockKind, LockName, OwnerId};
 use crate::shared::Handles;
+use crate::stats::Stats;
 use crate::time::{self, Cancel};
 
 /// A handle of a named lock. Cheap to clone; all handles of one name are one lock, whichever client made them.
@@ -52,7 +53,9 @@ pub struct Lock<O: Ownership = ThisThread>(pub(super) Caller<O>);
 impl Lock {
     pub(crate) fn new(shared: Arc<Handles>, name: LockName, kind: LockKind) -> Lock {
         let (lock, units) = (LockId::new(name, kind), kind.capacity());
-        let terms = Terms::Renewed(shared.config.lease);
+        let lease = shared.config.lease;
+        let terms =
+            shared.config.max_hold.map_or(Terms::Renewed(lease), |limit| Terms::Capped { lease, limit });
         Lock(Caller { shared, lock, owner: ThisThread, terms, units, cancel: None })
     }
 }
@@ -330,6 +333,26 @@ impl<O: Ownership> Lock<O> {
 }
 
 impl<O: Ownership> Lock<O> {
+    /// What has happened to this lock by all handles of its name in this client. None without
+    /// [`stats_per_lock`](crate::ClientBuilder::stats_per_lock), and for locks beyond its number. Makes no round trip.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// let client = Client::builder(MemoryBackend::new()).stats_per_lock(100).build()?;
+    /// let (orders, mails) = (client.fair_lock("lock:orders")?, client.fair_lock("lock:mails")?);
+    /// orders.lock()?.unlock()?;
+    /// assert_eq!(orders.stats().unwrap().holds.count, 1);
+    /// assert_eq!(mails.stats().unwrap().holds.count, 0);
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn stats(&self) -> Option<Stats> {
+        let (ledger, name) = (&self.0.shared.ledger, &self.0.lock.name);
+        let counted = ledger.counters.read_lock(name)?;
+        let mut waiting = ledger.snapshot(Claim::as_waiting);
+        waiting.retain(|request| request.lock == *name);
+        Some(Stats { holding: ledger.holding(|claim| claim.lock.name == *name), waiting, ..counted })
+    }
+
     /// Whether any owner holds the lock. One round trip, which does not read the queue.
     ///
     /// # Errors

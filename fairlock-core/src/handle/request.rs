@@ -17,8 +17,8 @@ use crate::ids::{FencingToken, OwnerId};
 use crate::shared::Handles;
 use crate::time::Cancel;
 
-/// A place in the queue of a lock. A thread has a `Request`, which can't leave it; the `Request<Owner>` of an [`Owner`] may. Dropping it leaves the
-/// queue, or releases the lock if it was granted.
+/// A place in the queue of a lock. A thread has a `Request`, which can't leave it; the `Request<Owner>` of an [`Owner`](crate::Owner) may.
+/// Dropping it leaves the queue, or releases the lock if it was granted.
 ///
 /// Without a waiting thread the client's watchdog asks for the lock, so the request is granted in its turn all the same. A grant
 /// that was not taken yet is a hold: it is renewed, and keeps other owners out.

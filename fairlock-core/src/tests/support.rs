@@ -170,6 +170,8 @@ impl Config {
         let second = Duration::from_secs(1);
         Config {
             lease: 30 * second,
+            max_hold: None,
+            prefix: String::new(),
             place_ttl: 5 * second,
             outage_limit: 10 * second,
             slow_wait: crate::config::LONGEST, // the calls of these tests are counted

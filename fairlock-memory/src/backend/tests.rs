@@ -4,7 +4,7 @@ use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use fairlock_core::backend::{Wait, Wake, only};
-use fairlock_core::{Client, Error, LockKind, LockName, ManualClock, OwnerId};
+use fairlock_core::{Client, Error, LockKind, LockName, Lost, LostCause, ManualClock, OwnerId};
 
 use super::*;
 
@@ -178,4 +178,38 @@ fn a_client_whose_clock_is_not_the_stores_is_refused() {
     }
     Client::builder(manual).clock(clock).build().unwrap();
     Client::builder(system).clock(Clock::system()).build().unwrap();
+}
+
+#[test]
+fn a_prefix_keeps_clients_apart_on_all_calls() -> fairlock_core::Result<()> {
+    let store = MemoryBackend::new();
+    let [shop, blog] = ["shop:", "blog:"].map(|prefix| Client::builder(store.clone()).prefix(prefix));
+    let (shop, blog, plain) = (shop.build()?, blog.build()?, Client::new(store)?);
+    let (_guard, _both) = (shop.semaphore("x", 1)?.acquire()?, shop.lock_all(&["a", "b"])?);
+    assert!(blog.semaphore("x", 1)?.try_acquire()?.granted().is_some());
+    assert!(blog.try_lock_all(&["a", "b"])?.granted().is_some());
+    let names = ["shop:x", "shop:a", "shop:b"];
+    assert!(plain.semaphore(names[0], 1)?.try_acquire()?.is_busy());
+    assert!(plain.try_lock_all(&names[1..])?.is_busy());
+    assert!(plain.rw_lock("blog:x")?.try_write()?.granted().is_some());
+    let refused = Client::builder(MemoryBackend::new()).prefix("x".repeat(512)).build().unwrap_err();
+    assert_eq!(refused.setting(), Some("prefix"));
+    Ok(())
+}
+
+#[test]
+fn a_clients_longest_hold_ends_those_of_all_handles() -> fairlock_core::Result<()> {
+    let (clock, second) = (ManualClock::new(), Duration::from_secs(1));
+    let builder = Client::builder(MemoryBackend::with_clock(clock.clone())).clock(clock.clone());
+    let client = builder.max_hold(60 * second).build()?;
+    let (lock, permits) = (client.fair_lock("x")?, client.semaphore("y", 2)?);
+    let (guard, permit) = (lock.lock()?, permits.acquire()?);
+    let longer = client.fair_lock("z")?.max_hold(120 * second).lock()?;
+    clock.advance(61 * second);
+    let is_over = |lost: Option<Lost>| lost.map(|lost| lost.cause) == Some(LostCause::MaxHold);
+    assert!(is_over(guard.lost().recv().ok()) && is_over(permit.lost().recv().ok()));
+    assert!(!longer.is_lost());
+    let short = Client::builder(MemoryBackend::new()).max_hold(Duration::ZERO).build().unwrap_err();
+    assert_eq!(short.setting(), Some("max_hold"));
+    Ok(())
 }

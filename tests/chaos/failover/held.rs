@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use fairlock::{AllGuard, Client, Guard, Lock, Owner, Semaphore};
+use fairlock::{AllGuard, Client, Lock, Owner, Semaphore};
 use fairlock_tests::history::now_ns;
 
 /// The permits of the semaphore.
@@ -131,8 +131,8 @@ impl Handle {
 
 /// What was granted.
 pub(crate) enum Guard {
-    One(Guard),
-    Permits(Guard<Owner>),
+    One(fairlock::Guard),
+    Permits(fairlock::Guard<Owner>),
     All(AllGuard),
 }
 

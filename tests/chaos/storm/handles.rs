@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fairlock::{
-    AsyncClient, AsyncHold, AsyncLock, Cancel, Client, Error, Guard, Lock, LockKind, LockState, Owner,
-    OwnerId, Ownership, Result, RwLock, Semaphore, Term, TryLock, Waiter,
+    AsyncClient, AsyncHold, AsyncLock, Cancel, Client, Guard, Lock, LockKind, LockState, Owner, OwnerId,
+    Ownership, Result, RwLock, Semaphore, Term, TryLock, Waiter,
 };
 
 use crate::actor::Site;
@@ -79,7 +79,7 @@ impl Handle {
         Ok(match self {
             Handle::Thread(lock) => lock.to_async(),
             Handle::Owned(lock) => lock.to_async(),
-            Handle::Permits(semaphore) => semaphore.to_async().lock_of(ask.units)?,
+            Handle::Permits(semaphore) => semaphore.to_async().many(ask.units)?,
         })
     }
 
@@ -152,7 +152,10 @@ fn work<O: Ownership>(
         How::With(Wait::No) => lock.try_with(act).map(done),
         How::With(Wait::UpTo(time)) => lock.try_with_for(time, act).map(done),
         How::With(Wait::Forever) => lock.with(act).map(Some),
-        How::Lead => lock.lead(lead).and_then(led),
+        How::Lead => match lock.lead(lead)? {
+            Some(()) => Ok(Some(())),
+            None => Err(lock.lock().expect_err(DRAINS)),
+        },
     }
 }
 
@@ -176,14 +179,15 @@ pub async fn work_as_task(
         How::With(Wait::No) => lock.try_with(act).await.map(done),
         How::With(Wait::UpTo(time)) => lock.try_with_for(time, act).await.map(done),
         How::With(Wait::Forever) => lock.with(act).await.map(Some),
-        How::Lead => lock.lead(act).await.and_then(led),
+        How::Lead => match lock.lead(act).await? {
+            Some(()) => Ok(Some(())),
+            None => Err(lock.lock().await.expect_err(DRAINS)),
+        },
     }
 }
 
-/// Judged as the end of any other call by a drain.
-fn led(led: Option<()>) -> Result<Option<()>> {
-    led.map(Some).ok_or(Error::Shutdown { lock: None })
-}
+/// A drain ended the campaign: judged as any other call that a drain ends.
+const DRAINS: &str = "a client that drains grants nothing";
 
 fn done(tried: TryLock<()>) -> Option<()> {
     match tried {

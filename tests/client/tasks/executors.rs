@@ -31,7 +31,7 @@ const SHARED: [Kind; 2] = [
     },
     |client| {
         let permits = client.semaphore("lock:permits", 3).unwrap().to_async();
-        [(permits.lock_of(1).unwrap(), 1, 3), (permits.lock_of(2).unwrap(), 2, 3)]
+        [(permits.many(1).unwrap(), 1, 3), (permits.many(2).unwrap(), 2, 3)]
     },
 ];
 

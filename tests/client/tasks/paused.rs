@@ -25,7 +25,7 @@ fn locks(client: &Client, name: &str) -> Vec<AsyncLock> {
         client.fair_lock(&format!("fair:{name}")).unwrap().to_async(),
         client.plain_lock(&format!("plain:{name}")).unwrap().to_async(),
         rw.writer().to_async(),
-        client.semaphore(&format!("permit:{name}"), 1).unwrap().to_async().lock_of(1).unwrap(),
+        client.semaphore(&format!("permit:{name}"), 1).unwrap().to_async().many(1).unwrap(),
     ]
 }
 

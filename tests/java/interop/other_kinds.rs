@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use fairlock::{Client, Discipline, Error, Guard, Owner};
+use fairlock::{Client, Discipline, Error, Owner};
 
 use crate::world::{FAILED_WAIT, LONG, World};
 
@@ -26,8 +26,8 @@ const OURS: [Ours; 7] =
     [Ours::Fair, Ours::Plain, Ours::Redissons, Ours::Reads, Ours::Writes, Ours::Permit, Ours::AllPermits];
 
 enum Guard {
-    Thread(Guard),
-    Owned(Guard<Owner>),
+    Thread(fairlock::Guard),
+    Owned(fairlock::Guard<Owner>),
 }
 
 impl Ours {

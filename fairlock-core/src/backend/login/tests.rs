@@ -181,18 +181,18 @@ fn a_password_file_is_read_each_time_and_its_faults_name_it() {
     let path = std::env::temp_dir().join(format!("fairlock-login-{}", std::process::id()));
     for (text, password) in [("canary", "canary"), ("canary\n", "canary"), (" canary \r\n", " canary ")] {
         fs::write(&path, text).expect("written");
-        assert_eq!(Login::of_file(&path).expect("read").password(), password);
+        assert_eq!(Login::from_file(&path).expect("read").password(), password);
     }
     for (bytes, fault) in
         [(&b""[..], "is empty"), (b"\n", "is empty"), (b"canary\xff", "can't be read: stream did not")]
     {
         fs::write(&path, bytes).expect("written");
-        let said = Login::of_file(&path).expect_err("no password").to_string();
+        let said = Login::from_file(&path).expect_err("no password").to_string();
         assert!(said.contains(fault) && said.contains(&*path.to_string_lossy()), "{said}");
         assert!(!said.contains("canary"), "{said}");
     }
     fs::remove_file(&path).expect("removed");
-    let said = Login::of_file(&path).expect_err("no file").to_string();
+    let said = Login::from_file(&path).expect_err("no file").to_string();
     assert!(said.contains("can't be read: No such file"), "{said}");
 }
 

@@ -42,6 +42,8 @@ impl ClientBuilder {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> ClientBuilder {
         let config = Config {
             lease: backend.longest_lease().map_or(DEFAULT_LEASE, |longest| longest.min(DEFAULT_LEASE)),
+            max_hold: None,
+            prefix: String::new(),
             place_ttl: Duration::from_secs(5),
             outage_limit: Duration::from_secs(10),
             slow_wait: Duration::from_secs(1),
@@ -62,6 +64,27 @@ impl ClientBuilder {
     /// when that time-out is over, and the repeat needs as long again.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.config.lease = lease;
+        self
+    }
+
+    /// Ends each hold at the latest `limit` after its grant, as [`Lock::max_hold`](crate::Lock::max_hold) does for one handle, which may
+    /// set another limit. Default none.
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.config.max_hold = Some(limit);
+        self
+    }
+
+    /// What stands before the name of each lock: programs, tenants or test runs that share a store don't meet. Guards, errors and
+    /// operators' tools show the full name. Default nothing.
+    ///
+    /// ```
+    /// # use fairlock::{Client, MemoryBackend};
+    /// let client = Client::builder(MemoryBackend::new()).prefix("shop:").build()?;
+    /// assert_eq!(client.fair_lock("orders")?.name(), "shop:orders");
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.config.prefix = prefix.into();
         self
     }
 
@@ -105,7 +128,7 @@ impl ClientBuilder {
     }
 
     /// Counts for each lock as well, for the first `most` locks that something happens to: see
-    /// [`Client::stats_of`]. Default 0. Each takes up to 33 kB. With feature `metrics` they have their own series, with the
+    /// [`Lock::stats`](crate::Lock::stats). Default 0. Each takes up to 33 kB. With feature `metrics` they have their own series, with the
     /// lock's name as a label: 99 for a fair lock with the guide's buckets.
     pub fn stats_per_lock(mut self, most: usize) -> Self {
         self.stats_per_lock = most;
@@ -133,6 +156,11 @@ impl ClientBuilder {
         config.place_ttl = at_least("place_ttl", config.place_ttl, SHORTEST_PLACE_TTL)?;
         config.outage_limit = at_least("outage_limit", config.outage_limit, SHORTEST)?;
         config.slow_wait = at_least("slow_wait", config.slow_wait, SHORTEST)?;
+        config.max_hold = config.max_hold.map(|limit| at_least("max_hold", limit, SHORTEST)).transpose()?;
+        config.name("x").map_err(|error| Error::InvalidConfig {
+            reason: format!("the prefix {:?} can't begin a name: {error}", config.prefix),
+            setting: Some("prefix"),
+        })?;
         check_label(&self.label)?;
         config.label = label_of(&self.label, &host(), std::process::id()).into();
         check_clock(&config.clock, self.backend.store_clock())?;

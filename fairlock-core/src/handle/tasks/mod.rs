@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::flow::{count, end_of, error_of, without};
 use crate::ids::{LockKind, LockName, OwnerId};
 use crate::shared::{Handles, Shared};
-use crate::stats::Outcome;
+use crate::stats::{Outcome, Stats};
 use crate::tasks;
 use crate::time::{Cancel, Clock, Listening, TaskSlot};
 use crate::timers::no_thread;
@@ -132,6 +132,11 @@ impl AsyncLock {
     /// See [`Lock`].
     pub fn try_lock_until(&self, deadline: Instant) -> TryLocking {
         self.try_lock_for(self.0.time_to(deadline))
+    }
+
+    /// As [`Lock::stats`].
+    pub fn stats(&self) -> Option<Stats> {
+        Lock(self.0.clone()).stats()
     }
 
     /// As [`Lock::is_locked`].

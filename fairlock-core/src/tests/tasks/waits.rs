@@ -152,11 +152,11 @@ fn the_kinds_and_the_terms_of_a_handle_are_kept() {
     let locks = [
         (prices.reader().to_async(), 1),
         (prices.writer().to_async(), u32::MAX),
-        (mails.lock_of(3).unwrap(), 3),
+        (mails.many(3).unwrap(), 3),
         (world.client.plain_lock("plain").unwrap().to_async(), 1),
         (fixed.owned_by(&world.client.new_owner()).unwrap().to_async(), 1),
     ];
-    assert!(matches!(mails.lock_of(0), Err(Error::InvalidConfig { .. })));
+    assert!(matches!(mails.many(0), Err(Error::InvalidConfig { .. })));
     let mut guards = Vec::new();
     for (lock, units) in locks {
         let task = world.task(lock.lock());
