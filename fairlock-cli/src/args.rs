@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use fairlock::LockKind;
 
@@ -40,6 +40,27 @@ pub(crate) struct Args {
     pub(crate) verbose: u8,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// The command line. `-h` has the first clause of what is said of each command and option, `--help` and the man page the whole.
+    pub(crate) fn briefly() -> clap::Command {
+        brief(Args::command())
+    }
+}
+
+fn brief(command: clap::Command) -> clap::Command {
+    let whole = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let command = command.about(first_clause(&whole)).long_about(whole).mut_args(|argument| {
+        let whole = argument.get_help().map(ToString::to_string).unwrap_or_default();
+        argument.help(first_clause(&whole)).long_help(whole)
+    });
+    command.mut_subcommands(brief)
+}
+
+fn first_clause(text: &str) -> String {
+    let ends = [". ", "; ", ": ", " [", " ("].iter().filter_map(|end| text.find(end));
+    text[..ends.min().unwrap_or(text.len())].to_owned()
 }
 
 #[derive(Debug, Subcommand)]
@@ -108,8 +129,8 @@ pub(crate) struct Run {
     /// fair locks that are taken together, all or none, whatever order they are given in.
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// How long to wait for the lock, or for all locks together; 0 for one attempt. A server that is full, restarting or away at
-    /// the start is waited for as long. Default: no limit for the lock, and --outage-limit for the server.
+    /// How long to wait for the lock: for several, together; 0 for one attempt. A server that is full, restarting or away at the start is
+    /// waited for as long. Default: no limit for the lock, and --outage-limit for the server.
     #[arg(short, long, visible_alias = "timeout", value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) wait: Option<Duration>,
     /// Don't wait: the same as --wait 0.
@@ -117,11 +138,11 @@ pub(crate) struct Run {
     nonblock: bool,
     #[command(flatten)]
     pub(crate) terms: Terms,
-    /// End the program, as after a loss, when it has held the lock for this long (of several locks, the first one).
+    /// End the program when it has held the lock for this long: as after a loss; of several locks the first one counts.
     #[arg(long, value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) max_hold: Option<Duration>,
-    /// Keep the lock taken for this long after its grant, even if the program ends or fails earlier: a host with a slow clock
-    /// then does not run the program again.
+    /// Keep the lock for this long after its grant: even if the program ends or fails earlier. A host with a slow clock then does not run
+    /// the program again.
     #[arg(long, value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) at_least: Option<Duration>,
     /// The time between TERM and KILL when the lock is lost; at most half of the lease and of --max-hold. Default: 5s, or a third
@@ -130,11 +151,11 @@ pub(crate) struct Run {
     pub(crate) kill_after: Option<Duration>,
     #[command(flatten)]
     pub(crate) kind: Kind,
-    /// The exit code if another owner still has the lock when --wait is over.
+    /// The exit code when --wait is over: another owner still has the lock.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::TimedOut.code())]
     pub(crate) conflict_exit_code: u8,
-    /// Don't say that another owner has the lock, nor show the wait, nor warn of a server on which locks are unsafe: the exit code tells.
-    /// Failures are said.
+    /// Say only failures: not that another owner has the lock, nor how the wait goes on, nor that locks are unsafe on this server. The exit
+    /// code tells.
     #[arg(short, long)]
     pub(crate) quiet: bool,
     /// A command line for `sh -c`, in place of a program.
@@ -226,7 +247,7 @@ fn long_help() -> String {
     format!("{RUN_HELP}\n{EXIT_CODES}\n\n{EXAMPLES}")
 }
 
-/// Show the holder of a lock, the length of the queue of --discipline, and its first waiters in order. One round trip, two for a
+/// Show who holds a lock, and who waits for it: the holders, the length of the queue of --discipline, and its first waiters in order. One round trip, two for a
 /// read-write lock or a semaphore; more than 500 waiters take several, between which the queue may move.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -279,7 +300,7 @@ pub(crate) struct Ls {
     pub(crate) json: bool,
 }
 
-/// Take a lock from its holder, or from all its holders, after asking for confirmation. The next in the queue gets it; the holder is
+/// Take a lock from its holder, after asking: from all its holders, or from one. The next in the queue gets it; the holder is
 /// told if it is a fairlock client.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  fairlock unlock orders\n  fairlock unlock api host-7:4123")]
@@ -293,7 +314,7 @@ pub(crate) struct Unlock {
     pub(crate) yes: bool,
 }
 
-/// Move a waiter to the tail of the queue, after asking for confirmation. The search reads 500 waiters in each round trip.
+/// Move a waiter to the tail of the queue, after asking. The search reads 500 waiters in each round trip.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  fairlock kick orders host-7:4123\n  fairlock kick orders 0d1a8b3c-5f0e-4c43-9d05-6c2f0c1f4a11:1"
@@ -332,14 +353,14 @@ pub(crate) struct Doctor {
     pub(crate) json: bool,
 }
 
-/// Create fairlock's tables in a PostgreSQL database, in the schema fairlock. Does nothing if they exist.
+/// Create fairlock's tables in a PostgreSQL database: in the schema fairlock. Does nothing if they exist.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  fairlock migrate --postgres postgres://admin@db/locks\n  fairlock migrate --print | psql locks\n  \
                   fairlock migrate --print=sqlx migrations"
 )]
 pub(crate) struct Migrate {
-    /// Print the SQL, without asking a server, for a user who may run it in one transaction: by `psql -1`, or as a migration of sqlx,
+    /// Print the SQL, without asking a server: for a user who may run it in one transaction, by `psql -1`, or as a migration of sqlx,
     /// refinery or Flyway.
     #[arg(long)]
     pub(crate) print: bool,

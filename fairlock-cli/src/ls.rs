@@ -33,7 +33,8 @@ pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
         let rows: String =
             locks.iter().map(|(name, state)| row(&escaped(name.as_str()), state, width)).collect();
         let unread: String = unread.iter().map(|error| format!("{error}\n")).collect();
-        server::where_it_looks(server) + &rows + &unread
+        let none = if locks.is_empty() && unread.is_empty() { "no lock is held or waited for\n" } else { "" };
+        server::where_it_looks(server) + none + &rows + &unread
     };
     let picture = |(locks, unread): &(Locks, Vec<Error>)| Picture {
         head: format!("locks: {}{}", locks.len(), server::and_where(server)),

@@ -24,18 +24,19 @@ mod show;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser};
+use clap::{FromArgMatches, Parser};
 
-use args::{Args, Command, MINDER, Minder};
+use args::{Args, Command, MINDER, Minder, Run};
 use exit::{Exit, Failure};
-use names::without_addresses;
+use names::{escaped, without_addresses};
 
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|first| first == MINDER) {
         let minder = Minder::try_parse_from(std::env::args_os().skip(1));
         return minder.map_or(Exit::Failed, |minder| run::mind(&minder)).into();
     }
-    let ended = match Args::try_parse() {
+    let read = Args::briefly().try_get_matches();
+    let ended = match read.and_then(|matches| Args::from_arg_matches(&matches)) {
         Ok(args) => server::check_password_file(&args.server)
             .and_then(|()| server::with_a_durable_lease(args))
             .and_then(|args| carry_out(&args)),
@@ -60,7 +61,7 @@ fn answer(mut error: clap::Error) -> Result<Exit, Failure> {
             return Ok(Exit::Done);
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            report::printed(Args::command().print_help())?;
+            report::printed(Args::briefly().print_help())?;
             return Ok(Exit::Failed);
         }
         _ => {}
@@ -74,12 +75,18 @@ fn answer(mut error: clap::Error) -> Result<Exit, Failure> {
     Err(Failure::ours(if is_about_a_value { message.lines().next().unwrap_or(message) } else { message }))
 }
 
-/// Mends what clap says: `run NAME PROGRAM` lacks the `--`. And what stands behind that is the program, and no argument of fairlock.
+/// Mends what clap says: `run NAME PROGRAM` lacks the `--`, `lock` is no `unlock`. And what stands behind the `--` is the program, and no
+/// argument of fairlock.
 fn advise(error: &mut clap::Error) {
     let lacks_program = |value: &ContextValue| value.to_string().contains("<PROGRAM>");
     if error.get(ContextKind::InvalidArg).is_some_and(lacks_program) {
-        let tip = "put `--` before the program and its arguments".into();
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![without_program().into()]));
+    }
+    let names_no_command = |value: &ContextValue| ["lock", "acquire", "hold"].contains(&&*value.to_string());
+    if error.get(ContextKind::InvalidSubcommand).is_some_and(names_no_command) {
+        let tip = "`fairlock run NAME -- PROGRAM` runs a program under a lock".into();
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+        error.remove(ContextKind::SuggestedSubcommand);
     }
     let is_run =
         error.get(ContextKind::Usage).is_some_and(|usage| usage.to_string().contains("fairlock run "));
@@ -88,6 +95,22 @@ fn advise(error: &mut clap::Error) {
         if !tips.is_empty() {
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
         }
+    }
+}
+
+/// What to write when all words were taken for names of locks: they are read once more, with a program behind them.
+fn without_program() -> String {
+    let words = std::env::args_os().chain(["--".into(), "true".into()]);
+    match Args::briefly().try_get_matches_from(words).and_then(|matches| Args::from_arg_matches(&matches)) {
+        Ok(Args { command: Command::Run(Run { names, .. }), .. }) if names.len() > 1 => {
+            let (name, program) = (escaped(&names[0]), names[1..].iter().map(|word| escaped(word)));
+            let program = program.collect::<Vec<_>>().join(" ");
+            format!(
+                "{} names and no program: put `--` before it, as in `run {name} -- {program}`",
+                names.len()
+            )
+        }
+        _ => "put `--` before the program and its arguments".to_owned(),
     }
 }
 

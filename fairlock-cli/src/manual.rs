@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::args::Args;
@@ -11,14 +10,14 @@ use crate::report::print;
 
 pub(crate) fn completions(shell: Shell) -> Result<Exit, Failure> {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Args::command(), "fairlock", &mut text);
+    clap_complete::generate(shell, &mut Args::briefly(), "fairlock", &mut text);
     print(&String::from_utf8_lossy(&text))?;
     Ok(Exit::Done)
 }
 
 /// One page for all commands, with a section for each.
 pub(crate) fn man() -> Result<Exit, Failure> {
-    let mut command = Args::command().mut_args(|option| option.hide_short_help(false));
+    let mut command = Args::briefly().mut_args(|option| option.hide_short_help(false));
     command.build();
     let mut text = Vec::new();
     let mut render = || {

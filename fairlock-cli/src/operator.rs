@@ -46,7 +46,12 @@ pub(crate) fn unlock(server: &Server, options: &Unlock) -> Result<Exit, Failure>
         (None, _, Some(permits)) => client.semaphore(&options.name, permits)?.force_unlock()?,
         _ => lock.force_unlock()?,
     };
-    if is_taken { Ok(Exit::Done) } else { not_held(&name) }
+    if !is_taken {
+        return not_held(&name);
+    }
+    let from: Vec<_> = one.map_or(&*state.holders, std::slice::from_ref).iter().map(holder_name).collect();
+    say(&format!("{name} was taken from {}", from.join(", ")));
+    Ok(Exit::Done)
 }
 
 /// The only holder that goes by this name, or is this owner.
@@ -85,7 +90,11 @@ pub(crate) fn kick(server: &Server, options: &Kick) -> Result<Exit, Failure> {
     if !confirm(&question, options.yes)? {
         return Ok(Exit::No);
     }
-    if lock.kick(&waiter)? { Ok(Exit::Done) } else { no_place(options) }
+    if !lock.kick(&waiter)? {
+        return no_place(options);
+    }
+    say(&format!("{name} is at the tail of the queue of {}", escaped(&options.name)));
+    Ok(Exit::Done)
 }
 
 /// The rank and the place of the only waiter that goes by this name.

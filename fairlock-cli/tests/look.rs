@@ -258,7 +258,7 @@ fn unlock_takes_the_lock_away_with_yes() {
     let guard = host.lock("x").lock().unwrap();
     host.says("unlock x").failed(125, &["from its holder", "confirm with --yes"]);
     assert!(!guard.is_lost());
-    host.says("unlock x --yes").gave(0);
+    host.says("unlock x --yes").gave(0).with(&["x was taken from "]);
     guard.lost().recv_timeout(SOON).expect("the holder is told");
     host.says("unlock x --yes").is(1, "", "fairlock: x is not held\n");
 }

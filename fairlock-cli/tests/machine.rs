@@ -70,7 +70,7 @@ fn a_stuck_file_hides_no_waiter_of_another_lock() {
 fn a_command_without_a_server_locks_on_this_machine() {
     let session = Session::new();
     let first_line = format!("on this machine, in {}\n", session.dir().display());
-    session.says("ls").is(0, &first_line, "");
+    session.says("ls").is(0, &format!("{first_line}no lock is held or waited for\n"), "");
     let (holder, _) = session.holds("orders", FOR_LONG);
     let shown = session.says("show orders").gave(0).out;
     assert!(shown.starts_with(&format!("{first_line}lock    orders\nholder  ")), "{shown}");

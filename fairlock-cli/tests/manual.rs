@@ -28,13 +28,29 @@ fn help_has_an_example_for_each_command_and_hides_the_minder() {
         }
     }
     let short = said("ls -h");
-    assert!(short.contains("FAIRLOCK_REDIS") && !short.contains("--connections"), "{short}");
+    assert!(short.contains("--redis") && !short.contains("--connections"), "{short}");
+    assert!(said("ls --help").contains("FAIRLOCK_REDIS"));
     let run = said("run --help");
     assert!(run.contains("--connections <N>") && run.contains("FAIRLOCK_PLACE_TTL"), "{run}");
     for code in
         ["122", "123", "124", "125", "126", "127", "FAIRLOCK_TOKEN", "--shared", "--write", "--permits <N>"]
     {
         assert!(run.contains(code), "{run}");
+    }
+}
+
+/// To be read at a glance; `--help` has the rest.
+#[test]
+fn short_help_has_a_line_for_each_command_and_option() {
+    for command in [""].into_iter().chain(COMMANDS) {
+        let help = said(&format!("{command} -h"));
+        let is_listed = |line: &&str| !line.is_empty() && !line.ends_with(':');
+        let lists =
+            help.split("\n\n").filter(|part| ["Commands:", "Options:"].iter().any(|of| part.starts_with(of)));
+        for line in lists.flat_map(str::lines).filter(is_listed) {
+            let begins = line.trim_start_matches(' ');
+            assert!(line.len() - begins.len() <= 6, "`{command} -h` goes on in a second line: {line}");
+        }
     }
 }
 

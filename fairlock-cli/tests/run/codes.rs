@@ -178,9 +178,12 @@ fn options_that_cannot_work_give_125_and_say_why() {
     ] {
         starts(NOWHERE, options, "echo no").output().failed(125, &[why]);
     }
-    for run in ["run x echo", "run x --wait 0 echo no"] {
-        says(NOWHERE, run).failed(125, &["put `--` before the program"]);
+    for run in ["run x echo no", "run x --wait 0 echo no"] {
+        let tip = "3 names and no program: put `--` before it, as in `run x -- echo no`";
+        says(NOWHERE, run).failed(125, &[tip]);
     }
+    says(NOWHERE, "run x").failed(125, &["put `--` before the program and its arguments"]);
+    says(NOWHERE, "lock x").failed(125, &["`fairlock run NAME -- PROGRAM` runs"]).without(&["unlock"]);
     says(NOWHERE, "run x --wiat 0 -- echo no")
         .without(&["put `--`", "-- --wiat"])
         .with(&["exists: '--wait'"]);
