@@ -18,6 +18,8 @@ pub enum DecodeError {
     Newer {
         /// The number of the layout.
         found: u8,
+        /// The greatest number that this version knows.
+        known: u8,
     },
     /// They are damaged, or something else.
     Damaged {
@@ -31,7 +33,7 @@ pub enum DecodeError {
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DecodeError::Newer { found } => write!(f, "the lock's state has layout {found}"),
+            DecodeError::Newer { found, .. } => write!(f, "the lock's state has layout {found}"),
             DecodeError::Damaged { at } => write!(f, "the lock's state is damaged at byte {at}"),
             DecodeError::WakeUp => f.write_str("the text is not a message to a client"),
         }
@@ -43,7 +45,7 @@ impl Error for DecodeError {}
 impl From<DecodeError> for BackendError {
     fn from(error: DecodeError) -> BackendError {
         match error {
-            DecodeError::Newer { found } => BackendError::newer_layout(found, LAYOUT),
+            DecodeError::Newer { found, known } => BackendError::newer_layout(found, known),
             _ => BackendError::new(BackendErrorKind::Corrupt, error.to_string()),
         }
         .with_source(error)

@@ -180,7 +180,7 @@ proptest! {
                 steps.iter().for_each(|step| _ = world.run(&mut damaged, *step));
                 prop_assert!(LockEntry::decode(&damaged.encode(), world.store_context.last_number()).is_ok());
             }
-            Err(DecodeError::Newer { found }) => prop_assert_eq!(found, bytes[0]),
+            Err(DecodeError::Newer { found, .. }) => prop_assert_eq!(found, bytes[0]),
             Err(DecodeError::Damaged { at }) => prop_assert!(at <= bytes.len()),
             Err(DecodeError::WakeUp) => prop_assert!(false, "it is no message"),
         }

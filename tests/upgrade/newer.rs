@@ -23,7 +23,7 @@ const PLACE: Duration = Duration::from_millis(600);
 
 /// A store, as a test sees it from outside.
 trait Store {
-    /// Marks all that is stored as that of layout 2.
+    /// Marks all that is stored as that of the next layout.
     fn plant(&self);
     /// All that is stored.
     fn bytes(&self) -> String;
@@ -103,14 +103,18 @@ impl Store for OnFiles {
     }
 }
 
-/// Of a slot with a content that fits.
+/// Of a slot with a content that fits: of its generation, its place and its length, and then of its words.
 fn checksum(slot: &[u8]) -> u64 {
-    let hash = |bytes: &[u8]| {
-        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-        bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
-    };
     let length = usize::from(u16::from_le_bytes([slot[24], slot[25]]));
-    hash(&slot[40..40 + length]) ^ hash(&slot[8..24])
+    let words =
+        |bytes: &[u8]| [0, 8, 16, 24].map(|at| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()));
+    let mixed = |lane: u64, word: u64| (lane ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    let mut lanes = words(&[&slot[8..32], &[0; 8]].concat());
+    let content = [&slot[40..40 + length], &[0; 32]].concat();
+    for block in content[..(length / 32 + 1) * 32].chunks(32) {
+        lanes.iter_mut().zip(words(block)).for_each(|(lane, word)| *lane = mixed(*lane, word));
+    }
+    lanes.into_iter().fold(0, mixed)
 }
 
 fn is_refused(error: &BackendError) -> bool {

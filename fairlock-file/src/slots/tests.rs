@@ -238,8 +238,8 @@ fn a_slot_of_a_later_layout_is_refused() {
     scratch.replace(b"second");
     for slot in [0, SLOT] {
         let mut later = fs::read(&scratch.0).unwrap();
-        later[slot + 7] = b'2';
+        later[slot + 7] = b'3';
         let error = Content::read(&Scratch::with(&later).file()).err().unwrap();
-        assert_eq!(error.downcast::<DecodeError>().unwrap(), DecodeError::Newer { found: 2 });
+        assert_eq!(error.downcast::<DecodeError>().unwrap(), DecodeError::Newer { found: 3, known: 2 });
     }
 }

@@ -75,7 +75,7 @@ fn the_first_content_stands_in_the_file_as_it_always_did() {
     let bytes = fs::read(path).unwrap();
     let head: Vec<_> =
         bytes[..40].chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
-    assert_eq!(head, [u64::from_le_bytes(*b"fairloc1"), 1, 40, 300, 2_040_039_215_218_077_925]);
+    assert_eq!(head, [u64::from_le_bytes(*b"fairloc2"), 1, 40, 300, 13_313_410_586_959_815_502]);
     assert_eq!((&bytes[40..340], bytes.len()), (&[7; 300][..], 4096));
 }
 
@@ -146,7 +146,7 @@ fn a_step_names_a_later_layout() {
     let (place, lock) = (Place::new(), lock("x"));
     let backend = place.open();
     backend.inspect(&lock, 0..0).unwrap();
-    File::options().write(true).open(&place.files("lock")[0]).unwrap().write_all_at(b"fairloc2", 0).unwrap();
+    File::options().write(true).open(&place.files("lock")[0]).unwrap().write_all_at(b"fairloc3", 0).unwrap();
     let error = backend.inspect(&lock, 0..0).unwrap_err();
     assert!(error.kind() != BackendErrorKind::Corrupt, "{error}");
 }

@@ -414,7 +414,7 @@ fn a_list_names_the_lock_of_a_later_layout() {
     let place = Place::new();
     let _held = place.client().fair_lock("a:ä").unwrap().lock().unwrap();
     let file = File::options().write(true).open(&place.files("lock")[0]).unwrap();
-    file.write_all_at(b"fairloc2", 0).unwrap();
+    file.write_all_at(b"fairloc3", 0).unwrap();
     let backend = place.open();
     let error = backend.locks(Some("a*")).unwrap_err();
     assert!(

@@ -29,7 +29,9 @@ impl LockEntry {
     pub fn decode(bytes: &[u8], last: u64) -> Result<LockEntry, DecodeError> {
         let mut rest = match bytes {
             [LAYOUT, rest @ ..] => rest,
-            [found, ..] if *found > LAYOUT => return Err(DecodeError::Newer { found: *found }),
+            [found, ..] if *found > LAYOUT => {
+                return Err(DecodeError::Newer { found: *found, known: LAYOUT });
+            }
             _ => return Err(DecodeError::Damaged { at: 0 }),
         };
         let entry = read_entry(&mut rest, last).filter(|_| rest.is_empty());
