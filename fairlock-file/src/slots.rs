@@ -160,7 +160,9 @@ impl State {
     pub(crate) fn encode(lock: &LockName, boot: u128, last: u64, entry: &LockEntry) -> Vec<u8> {
         let name = lock.as_str().as_bytes();
         let length = name.len() as u16; // at most 512
-        [&boot.to_le_bytes()[..], &last.to_le_bytes(), &length.to_le_bytes(), name, &entry.encode()].concat()
+        let mut bytes = [&boot.to_le_bytes()[..], &last.to_le_bytes(), &length.to_le_bytes(), name].concat();
+        entry.encode_to(&mut bytes);
+        bytes
     }
 
     /// The state in these bytes. What an earlier boot left is over, since all its processes are. The numbers go on at the clock: when

@@ -142,7 +142,7 @@ impl Coded for Duration {
 
 impl Coded for Arc<str> {
     fn write(&self, out: &mut Vec<u8>) {
-        write_text(self, out);
+        write_text(self.as_bytes(), out);
     }
 
     fn read(from: &mut &[u8]) -> Option<Arc<str>> {
@@ -152,7 +152,7 @@ impl Coded for Arc<str> {
 
 impl Coded for OwnerId {
     fn write(&self, out: &mut Vec<u8>) {
-        write_text(self.as_str(), out);
+        write_text(self.as_str().as_bytes(), out);
     }
 
     fn read(from: &mut &[u8]) -> Option<OwnerId> {
@@ -203,12 +203,12 @@ impl<A: Coded, B: Coded, C: Coded> Coded for (A, B, C) {
     }
 }
 
-fn write_text(text: &str, out: &mut Vec<u8>) {
+pub(crate) fn write_text(text: &[u8], out: &mut Vec<u8>) {
     (text.len() as u64).write(out);
-    out.extend_from_slice(text.as_bytes());
+    out.extend_from_slice(text);
 }
 
-fn read_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
+pub(crate) fn read_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
     let length = usize::try_from(read::<u64>(from)?).ok()?;
     let (text, rest) = from.split_at_checked(length)?;
     *from = rest;

@@ -10,15 +10,21 @@ use crate::queue::Queue;
 impl LockEntry {
     /// The state as bytes. Equal states are equal bytes. Without a label a hold takes about 70 bytes, a place about 90.
     pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode_to(&mut out);
+        out
+    }
+
+    /// The same, behind what `out` has.
+    pub fn encode_to(&self, out: &mut Vec<u8>) {
         let LockEntry { kind, holds, queue, interest, calls: _, grace: _ } = self;
-        let mut out = vec![LAYOUT];
+        out.push(LAYOUT);
         // The number of units tells the kind, as far as it matters; 0 for one holder at a time, whether fair or plain.
         let units = if kind.is_shared() { u64::from(kind.capacity()) + 1 } else { 0 };
-        units.write(&mut out);
-        write_list(holds.iter().collect::<Vec<_>>().into_iter(), &mut out);
-        queue.write(&mut out);
-        interest.write(&mut out);
-        out
+        units.write(out);
+        write_list(holds.iter().collect::<Vec<_>>().into_iter(), out);
+        queue.write(out);
+        interest.write(out);
     }
 
     /// The state in these bytes, of a lock whose last number is `last`.

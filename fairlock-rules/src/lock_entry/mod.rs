@@ -128,7 +128,7 @@ impl LockEntry {
         most: usize,
     ) -> impl Iterator<Item = &OwnerId> {
         let ticket = self.queue.ticket_of(owner, request, 0).unwrap_or_default();
-        let places = self.queue.ahead_of(ticket).map(|place| &place.owner).take(most);
+        let places = self.queue.ahead_of(ticket).map(|place| place.owner.get()).take(most);
         self.holds.iter().map(|hold| &hold.owner).take(most).chain(places)
     }
 

@@ -159,7 +159,7 @@ impl LockEntry {
         };
         self.holds.hand_to(token, keeper, ends);
         if let Some((_, first)) = self.queue.places().next() {
-            context.tell(&first.owner, WakeUpKind::Recheck);
+            context.tell(first.owner.get(), WakeUpKind::Recheck);
         }
         self.wake_plain(context);
         HoldKept::Kept
@@ -197,7 +197,7 @@ impl LockEntry {
         let own = own.and_then(|ticket| self.queue.remove(ticket));
         self.hand_on(context, &mut plan);
         if let Some(kicked) = own.filter(|_| is_kick) {
-            plan.wake_ups.push((kicked.owner.clone(), WakeUpKind::Recheck));
+            plan.wake_ups.push((kicked.owner.get().clone(), WakeUpKind::Recheck));
             plan.join(context, kicked);
         }
         self.write(&mut plan);

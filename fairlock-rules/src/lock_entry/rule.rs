@@ -36,7 +36,7 @@ impl LockEntry {
     ) -> AtItsTurn {
         let fits = place.units <= self.kind.capacity().saturating_sub(plan.used);
         let is_heard = place.asked_in == context.call;
-        let presence = if is_heard { Presence::Present } else { (context.presence)(&place.owner) };
+        let presence = if is_heard { Presence::Present } else { (context.presence)(place.owner.get()) };
         // A waiter that does not fit counts as present, even if its client is not subscribed, until half of the queue's least TTL is
         // left of its time: else a connection that breaks for a moment would cost its turn, since smaller ones would go first.
         let blocks =
@@ -106,7 +106,8 @@ impl LockEntry {
 
     /// Whether the waiter was heard within its place's time, and a message would reach it.
     pub(super) fn is_present(&self, context: &OperationContext<'_>, place: &QueuedPlace) -> bool {
-        !self.queue.is_overdue(place, context.now) && (context.presence)(&place.owner) == Presence::Present
+        !self.queue.is_overdue(place, context.now)
+            && (context.presence)(place.owner.get()) == Presence::Present
     }
 }
 
@@ -140,7 +141,7 @@ impl Plan {
     }
 
     pub(super) fn grant(&mut self, context: &mut OperationContext<'_>, place: &QueuedPlace, lease: Duration) {
-        let (owner, request, token) = (place.owner.clone(), place.request, context.next_token());
+        let (owner, request, token) = (place.owner.get().clone(), place.request, context.next_token());
         if place.asked_in != context.call {
             self.wake_ups.push((owner.clone(), WakeUpKind::Granted { request, token }));
         }
@@ -153,7 +154,7 @@ impl Plan {
             holds: 1,
             since: context.now,
             ends: context.now.saturating_add(lease),
-            label: place.label.clone(),
+            label: place.label.get().clone(),
         });
     }
 

@@ -38,7 +38,7 @@ impl LockEntry {
     /// The owners of the waiters, the first in the queue first. An [`OperationContext`](crate::OperationContext) asks
     /// `presence` about these owners, and those of holds.
     pub fn heads(&self) -> impl Iterator<Item = &OwnerId> {
-        self.queue.places().map(|(_, place)| &place.owner)
+        self.queue.places().map(|(_, place)| place.owner.get())
     }
 
     /// The token of this request's hold at this moment; none without a hold. Changes nothing.

@@ -9,21 +9,26 @@ use std::time::Duration;
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Place, RequestId, Waiter};
 
-use crate::bytes::{Coded, read, read_list};
+use crate::bytes::{Coded, read};
 use crate::context::{DEAD_AFTER, Moment};
 
 #[cfg(feature = "model")]
 mod parts;
+mod text;
 
 #[cfg(feature = "model")]
 pub use parts::{ClockParts, PlaceParts, QueueParts};
+use text::Text;
+
+/// About how many bytes a place takes.
+const A_PLACE: usize = 128;
 
 /// A waiter's position in the queue.
 #[derive(Clone)]
 pub(crate) struct QueuedPlace {
-    pub(crate) owner: OwnerId,
+    pub(crate) owner: Text<OwnerId>,
     pub(crate) request: RequestId,
-    pub(crate) label: Arc<str>,
+    pub(crate) label: Text<Arc<str>>,
     /// The units that the waiter wants.
     pub(crate) units: u32,
     /// The requested lease.
@@ -116,8 +121,8 @@ impl Queue {
         place.lease = heartbeat.lease;
         place.asked_in = heartbeat.call;
         place.is_heard |= named == *ticket;
-        if let Some(label) = heartbeat.label.filter(|label| **label != *place.label) {
-            place.label = label.into();
+        if let Some(label) = heartbeat.label.filter(|label| label.as_bytes() != place.label.bytes()) {
+            place.label = Text::new(label.into());
         }
     }
 
@@ -125,10 +130,10 @@ impl Queue {
     pub(crate) fn new_place(&self, heartbeat: Heartbeat<'_>, label: Arc<str>, now: Moment) -> QueuedPlace {
         let Place { owner, request, ttl, units, .. } = *heartbeat.place;
         QueuedPlace {
-            owner: owner.clone(),
+            owner: Text::new(owner.clone()),
             request,
             units,
-            label,
+            label: Text::new(label),
             lease: heartbeat.lease,
             asked_in: heartbeat.call,
             is_heard: false,
@@ -209,7 +214,7 @@ impl Queue {
     }
 
     fn index_of(&self, owner: &OwnerId, request: RequestId, named: u64) -> Option<usize> {
-        let is_its = |(_, place): &(u64, QueuedPlace)| place.request == request && place.owner == *owner;
+        let is_its = |(_, place): &(u64, QueuedPlace)| place.request == request && place.owner.get() == owner;
         let by_ticket = self.at(named).ok().filter(|at| is_its(&self.places[*at]));
         by_ticket.or_else(|| self.places.iter().rposition(is_its)) // the latest request stands last
     }
@@ -235,7 +240,7 @@ impl Queue {
         let clock = self.clock.seen_at(now);
         let examined = self.places.iter().take(count(most));
         let (examined, silent) = examined.fold((0, 0), |(examined, silent), (_, place)| {
-            (examined + 1, silent + u64::from(place.deadline <= clock || is_gone(&place.owner)))
+            (examined + 1, silent + u64::from(place.deadline <= clock || is_gone(place.owner.get())))
         });
         let all_are_silent = examined > 0 && silent == examined && self.clock.is_silent(now);
         if all_are_silent { self.length() } else { silent }
@@ -245,12 +250,12 @@ impl Queue {
     pub(crate) fn inspect(&self, now: Moment, part: Range<u64>) -> Vec<Waiter> {
         let clock = self.clock.seen_at(now);
         let waiter = |place: &QueuedPlace| {
-            let mut waiter = Waiter::new(place.owner.clone());
+            let mut waiter = Waiter::new(place.owner.get().clone());
             waiter.request = Some(place.request);
             waiter.units = place.units;
             waiter.waiting = Some(now.saturating_sub(place.joined));
             waiter.place_left = Some(place.deadline.saturating_sub(clock));
-            waiter.set_label(&place.label);
+            waiter.set_label(place.label.get());
             waiter
         };
         let wanted = part.end.saturating_sub(part.start);
@@ -344,6 +349,7 @@ impl Coded for Queue {
         served.write(out);
         rests_until.write(out);
         (places.len() as u64).write(out);
+        out.reserve(places.len() * A_PLACE);
         for (ticket, place) in places {
             ticket.write(out);
             place.write(out);
@@ -352,21 +358,32 @@ impl Coded for Queue {
 
     fn read(from: &mut &[u8]) -> Option<Queue> {
         let (clock, served, rests_until) = read(from)?;
-        let mut places: VecDeque<(u64, QueuedPlace)> = VecDeque::new();
-        read_list(from, |place: (u64, QueuedPlace)| {
-            let is_later = places.back().is_none_or(|last| last.0 < place.0);
-            places.push_back(place);
-            is_later.then_some(())
-        })?;
-        let requests = places.iter().map(|(_, place)| (place.request.get(), place.owner.as_str()));
-        let mut requests: Vec<_> = requests.collect();
-        requests.sort_unstable();
-        let is_each_once = requests.windows(2).all(|pair| pair[0] != pair[1]);
+        let length: u64 = read(from)?;
+        let (bytes, mut last) = (Arc::new(from.to_vec()), None);
+        // Bounded by the bytes: a damaged length may be any number.
+        let mut places = VecDeque::with_capacity(count(length).min(from.len() / A_PLACE * 2));
+        for _ in 0..length {
+            let ticket: u64 = read(from)?;
+            if last.replace(ticket) >= Some(ticket) {
+                return None;
+            }
+            places.push_back((ticket, QueuedPlace::read(from, &bytes)?));
+        }
+        // As a rule their random numbers alone tell that no request has two places.
+        let queued = places.iter().map(|(_, place)| place);
+        let is_each_once = is_each_once(queued.clone().map(|place| place.request.get()))
+            || is_each_once(queued.map(|place| (place.request.get(), place.owner.bytes())));
         is_each_once.then_some(Queue { places, clock, served, rests_until })
     }
 }
 
-impl Coded for QueuedPlace {
+fn is_each_once<T: Ord>(all: impl Iterator<Item = T>) -> bool {
+    let mut all: Vec<T> = all.collect();
+    all.sort_unstable();
+    all.windows(2).all(|pair| pair[0] != pair[1])
+}
+
+impl QueuedPlace {
     fn write(&self, out: &mut Vec<u8>) {
         let QueuedPlace { owner, request, label, units, lease, asked_in: _, is_heard, joined, deadline } =
             self;
@@ -378,8 +395,9 @@ impl Coded for QueuedPlace {
         [lease, joined, deadline].into_iter().for_each(|time| time.write(out));
     }
 
-    fn read(from: &mut &[u8]) -> Option<QueuedPlace> {
-        let (owner, request, label) = read(from)?;
+    /// The place that stands next. `from` is the end of these bytes.
+    fn read(from: &mut &[u8], bytes: &Arc<Vec<u8>>) -> Option<QueuedPlace> {
+        let (owner, request, label) = (Text::read(from, bytes)?, read(from)?, Text::read(from, bytes)?);
         let (units, heard) = read::<(u32, u32)>(from)?;
         let (lease, joined, deadline) = read(from)?;
         let is_heard = heard == 1;

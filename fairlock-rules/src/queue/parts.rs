@@ -1,11 +1,12 @@
 //! The queue taken apart, for a model.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::OwnerId;
 use fairlock_core::backend::RequestId;
 
-use super::{Clock, Queue, QueuedPlace};
+use super::{Clock, Queue, QueuedPlace, Text};
 use crate::context::Moment;
 
 /// All of a queue.
@@ -55,6 +56,7 @@ impl From<Queue> for QueueParts {
         let place = |(ticket, place): (u64, QueuedPlace)| {
             let QueuedPlace { owner, request, units, lease, is_heard, deadline, .. } = place;
             let QueuedPlace { label: _, asked_in: _, joined: _, .. } = place;
+            let owner = owner.get().clone();
             PlaceParts { ticket, owner, request, units, lease, is_heard, deadline }
         };
         let places = places.into_iter().map(place).collect();
@@ -68,7 +70,7 @@ impl From<QueueParts> for Queue {
         let clock = Clock { value, pulse, least_ttl: ttl, longest_ttl: ttl, is_held_back: false };
         let mut queue = Queue { clock, served, rests_until, ..Queue::default() };
         for PlaceParts { ticket, owner, request, units, lease, is_heard, deadline } in places {
-            let (label, joined) = Default::default();
+            let (owner, label, joined) = (Text::new(owner), Text::new(Arc::default()), Moment::ZERO);
             let place =
                 QueuedPlace { owner, request, label, units, lease, asked_in: 0, is_heard, joined, deadline };
             queue.insert(ticket, place);
