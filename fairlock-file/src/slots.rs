@@ -63,14 +63,10 @@ impl Content {
             return Err(unreadable(DecodeError::Newer { found, known }));
         }
         for (slot, [magic, generation, at, length, sum]) in heads {
-            if magic != MAGIC {
+            if magic != MAGIC || length > LONGEST as u64 {
                 continue;
             }
-            let range = usize::try_from(at).ok().zip(usize::try_from(length).ok());
-            let bytes = match range.and_then(|(at, length)| slots.get(at..at.checked_add(length)?)) {
-                Some(near) => Some(near.to_vec()),
-                None => read_far(file, at, length)?,
-            };
+            let bytes = read_content(file, at, length as usize)?;
             if let Some(bytes) = bytes.filter(|bytes| checksum(generation, at, bytes) == sum) {
                 return Ok(Content { slot, generation, at, bytes });
             }
@@ -133,15 +129,13 @@ fn checksum(generation: u64, at: u64, bytes: &[u8]) -> u64 {
     lanes.into_iter().fold(0, mixed)
 }
 
-fn read_far(file: &File, at: u64, length: u64) -> io::Result<Option<Vec<u8>>> {
-    let length = usize::try_from(length).unwrap_or(usize::MAX);
-    let end = at.checked_add(length as u64);
-    if length > LONGEST || end.is_none_or(|end| file.metadata().is_ok_and(|file| file.len() < end)) {
-        return Ok(None);
+/// None where no file has a content, and where this one ends before: a head may have any numbers.
+fn read_content(file: &File, at: u64, length: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = vec![0; length]; // zeroed memory takes no time before something is read into it
+    match file.read_exact_at(&mut bytes, at) {
+        Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidInput) => Ok(None),
+        read => read.map(|()| Some(bytes)),
     }
-    let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, at)?;
-    Ok(Some(bytes))
 }
 
 /// A lock of this boot.
@@ -160,9 +154,9 @@ impl State {
     pub(crate) fn encode(lock: &LockName, boot: u128, last: u64, entry: &LockEntry) -> Vec<u8> {
         let name = lock.as_str().as_bytes();
         let length = name.len() as u16; // at most 512
-        let mut bytes = [&boot.to_le_bytes()[..], &last.to_le_bytes(), &length.to_le_bytes(), name].concat();
-        entry.encode_to(&mut bytes);
-        bytes
+        entry.encode_behind(
+            [&boot.to_le_bytes()[..], &last.to_le_bytes(), &length.to_le_bytes(), name].concat(),
+        )
     }
 
     /// The state in these bytes. What an earlier boot left is over, since all its processes are. The numbers go on at the clock: when

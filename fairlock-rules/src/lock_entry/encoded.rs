@@ -10,21 +10,20 @@ use crate::queue::Queue;
 impl LockEntry {
     /// The state as bytes. Equal states are equal bytes. Without a label a hold takes about 70 bytes, a place about 90.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        self.encode_to(&mut out);
-        out
+        self.encode_behind(Vec::new())
     }
 
-    /// The same, behind what `out` has.
-    pub fn encode_to(&self, out: &mut Vec<u8>) {
+    /// The same, behind what a store writes before.
+    pub fn encode_behind(&self, mut out: Vec<u8>) -> Vec<u8> {
         let LockEntry { kind, holds, queue, interest, calls: _, grace: _ } = self;
         out.push(LAYOUT);
         // The number of units tells the kind, as far as it matters; 0 for one holder at a time, whether fair or plain.
         let units = if kind.is_shared() { u64::from(kind.capacity()) + 1 } else { 0 };
-        units.write(out);
-        write_list(holds.iter().collect::<Vec<_>>().into_iter(), out);
-        queue.write(out);
-        interest.write(out);
+        units.write(&mut out);
+        write_list(holds.iter().collect::<Vec<_>>().into_iter(), &mut out);
+        queue.write(&mut out);
+        interest.write(&mut out);
+        out
     }
 
     /// The state in these bytes, of a lock whose last number is `last`.
