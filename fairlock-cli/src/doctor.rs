@@ -61,7 +61,7 @@ fn of_redis(
         }
         backend.begin_life()?;
     }
-    Ok(Some(backend.doctor(lock)?))
+    Ok(Some(lock.map_or_else(|| backend.doctor(), |lock| backend.doctor_for(lock))?))
 }
 
 /// How long a line may be.

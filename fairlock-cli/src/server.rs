@@ -163,7 +163,7 @@ pub(crate) fn file(server: &Server) -> Result<FileBackend, Failure> {
     if is_usual {
         check_that_all_see(&dir).map_err(refused)?;
     }
-    let backend = FileBackend::open(&dir).map_err(|error| explained(server, error.into()))?;
+    let backend = FileBackend::open(&dir).map_err(|error| explained(server, error))?;
     // Only now: it stays the directory that was opened.
     if is_usual {
         check_owner(&dir).map_err(refused)?;

@@ -41,8 +41,8 @@ impl FileBackend {
     /// # Errors
     /// `InvalidConfig` for a directory of a network, for a link, for a directory that others can rename, for a path that leaves no room for
     /// the name of a socket (60 bytes always do), and in a process with another clock or a short limit of a file's size; `Denied`, `Refused` or `Unavailable` if the directory can't be made.
-    pub fn open(dir: impl Into<PathBuf>) -> Result<FileBackend, BackendError> {
-        FileBackend::open_on(dir, Machine::of_boot(machine::boot()?))
+    pub fn open(dir: impl Into<PathBuf>) -> fairlock_core::Result<FileBackend> {
+        Ok(FileBackend::open_on(dir, Machine::of_boot(machine::boot()?))?)
     }
 
     pub(crate) fn open_on(dir: impl Into<PathBuf>, machine: Machine) -> Result<FileBackend, BackendError> {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fairlock_core::LockKind;
 use fairlock_core::backend::{Backend, BackendErrorKind, LockId};
-use fairlock_core::{ClientId, LockName};
+use fairlock_core::{ClientId, Error, LockName};
 
 use super::store::Place;
 use crate::FileBackend;
@@ -123,8 +123,8 @@ fn a_path_that_can_be_no_directory_is_refused_as_such() {
     fs::write(&place.0, "").unwrap();
     for path in [place.0.clone(), place.0.join("x")] {
         let error = FileBackend::open(path).unwrap_err();
-        assert!(error.kind() == BackendErrorKind::InvalidConfig, "{error}");
-        assert!(error.message().contains("can't be a directory of locks"), "{error}");
+        assert!(matches!(error, Error::InvalidConfig { .. }), "{error}");
+        assert!(error.to_string().contains("can't be a directory of locks"), "{error}");
     }
     fs::remove_file(&place.0).unwrap();
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fairlock_core::backend::{Backend, BackendErrorKind, LockId};
-use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
+use fairlock_core::{ClientId, Error, LockKind, LockName, OwnerId};
 use fairlock_rules::{WakeUp, WakeUpKind};
 
 use super::clients::Count;
@@ -56,8 +56,8 @@ fn a_directory_that_is_a_link_is_refused() {
     for path in [place.0.clone(), place.0.join("")] {
         let error = FileBackend::open(path).unwrap_err();
         assert!(
-            error.kind() == BackendErrorKind::InvalidConfig
-                && error.message().contains("it is a link or a file"),
+            matches!(error, Error::InvalidConfig { .. })
+                && error.to_string().contains("it is a link or a file"),
             "{error}"
         );
     }
@@ -83,9 +83,9 @@ fn a_directory_in_which_others_rename_is_refused() {
         let before = mode(&at);
         set_mode(&at, refused);
         let error = FileBackend::open(&path).unwrap_err();
-        assert!(error.kind() == BackendErrorKind::InvalidConfig, "{error}");
+        assert!(matches!(error, Error::InvalidConfig { .. }), "{error}");
         let says = format!("(mode {refused:o}), but not after `chmod +t {}`", at.display());
-        assert!(error.message().ends_with(&says), "{error}");
+        assert!(error.to_string().ends_with(&says), "{error}");
         set_mode(&at, refused | 0o1000);
         FileBackend::open(&path).unwrap();
         set_mode(&at, before);

@@ -28,18 +28,28 @@ impl RedisBackend {
     /// answers of the sentinels, and which faults a hold survives in this set-up. The rights are checked inside a MULTI that is
     /// never executed, which takes the right to MULTI.
     ///
-    /// With the name of a lock, the rights are those to this lock, which is not touched. Without a name, a lock of a random
-    /// name (`fairlock-doctor:…`) stands for all, and is acquired, released, handed from one client to another
-    /// ten times, and deleted at the end, unless a grace is running. A user
-    /// whose rights end at the names of its locks has none to this lock: then a finding `Unknown` says what was not tried.
+    /// A lock of a random name (`fairlock-doctor:…`) stands for all, and is acquired, released, handed from one client to another ten times,
+    /// and deleted at the end, unless a grace is running. A user whose rights end at the names of its locks has none to this lock: then a
+    /// finding `Unknown` says what was not tried.
     ///
     /// Topics: `version`, `role`, `eviction`, `replicas`, `persistence`, `clock`, `round trip`, `scripts`, `rights`, `life`,
     /// `slots` (a moving slot of a cluster), `sentinel` (each), `sentinels` (all), `durable`, `trial`, `hand-overs`.
     ///
     /// # Errors
-    /// `Unavailable` or `Denied` when no server can be reached; `InvalidName` for a name that is a key of another lock. Any
-    /// later failure is a finding.
-    pub fn doctor(&self, lock: Option<&LockName>) -> fairlock_core::Result<Vec<Finding>> {
+    /// `Unavailable` or `Denied` when no server can be reached. Any later failure is a finding.
+    pub fn doctor(&self) -> fairlock_core::Result<Vec<Finding>> {
+        self.look(None)
+    }
+
+    /// As [`doctor`](Self::doctor), with the rights to this lock, which is not touched.
+    ///
+    /// # Errors
+    /// As `doctor`; `InvalidName` for a name that is a key of another lock.
+    pub fn doctor_for(&self, lock: &LockName) -> fairlock_core::Result<Vec<Finding>> {
+        self.look(Some(lock))
+    }
+
+    fn look(&self, lock: Option<&LockName>) -> fairlock_core::Result<Vec<Finding>> {
         let known = lock.map(|name| LockId::new(name.clone(), LockKind::Fair));
         let probe = known.clone().unwrap_or_else(probe);
         Keys::of(&probe)?;

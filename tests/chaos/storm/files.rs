@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use fairlock::{Error, FileBackend};
+use fairlock::FileBackend;
 use fairlock_tests::{WorkDir, Worker};
 
 use crate::keeper::in_use;
@@ -78,7 +78,7 @@ impl Files {
             let client = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
             world.life_of(&format!("{client}:")).is_some()
         });
-        let used = FileBackend::open(self.locks()).map_err(Error::from);
+        let used = FileBackend::open(self.locks());
         let used = used.and_then(|backend| backend.locks(None));
         left.iter().map(|path| path.display().to_string()).chain(in_use(used)).collect()
     }

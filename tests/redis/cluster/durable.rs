@@ -100,7 +100,7 @@ fn holds_survive_forgetful_nodes_and_moved_slots() {
     let backend = patient(&cluster);
     until_they_count(&ours, &there);
     assert!(!try_lock(&ours, &there));
-    let findings = backend.doctor(None).unwrap();
+    let findings = backend.doctor().unwrap();
     let says =
         |what| findings.iter().any(|found| found.verdict == Verdict::Note && found.text.contains(what));
     assert!(says("in 1 of 5461 hash slots: it grants nothing for"), "{findings:?}");
@@ -180,7 +180,7 @@ fn a_move_that_is_broken_off_lets_no_other_client_in() {
     guard.into_iter().for_each(|guard| pass_on(guard, &theirs));
     // An operator sees a move that is open. Not before: that takes its time, in which the hold can't be renewed.
     cluster.begin_move(slot, from, to);
-    let findings = patient(&cluster).doctor(None).unwrap();
+    let findings = patient(&cluster).doctor().unwrap();
     let open = findings.iter().filter(|found| found.topic == "slots" && found.verdict == Verdict::Note);
     assert!(
         open.clone().count() == 2 && open.clone().all(|found| found.text.contains(&slot.to_string())),

@@ -18,7 +18,7 @@ fn invalid<T>(result: Result<T, Error>, parts: &[&str]) {
 fn findings(server: &RedisServer, durability: Option<Durability>) -> Vec<(Verdict, String)> {
     let builder = RedisBackend::builder(&server.url());
     let builder = durability.into_iter().fold(builder, |builder, durability| builder.durable(durability));
-    let findings = builder.connect().unwrap().doctor(None).unwrap();
+    let findings = builder.connect().unwrap().doctor().unwrap();
     let life = findings.into_iter().filter(|found| found.topic == "life");
     life.map(|found| (found.verdict, found.text)).collect()
 }

@@ -225,7 +225,7 @@ fn a_semaphore_works_with_the_least_rights() {
     drop(guard);
     let missing = &all[0][1..];
     let backend = RedisBackend::connect(&of_user("some", &all[1..])).unwrap();
-    let found = backend.doctor(Some(&fairlock::LockName::new("pool").unwrap())).unwrap();
+    let found = backend.doctor_for(&fairlock::LockName::new("pool").unwrap()).unwrap();
     let found = found.iter().find(|found| found.topic == "rights").unwrap();
     assert_eq!(found.verdict, fairlock::Verdict::Note, "{found:?}");
     assert!(found.text.starts_with("for semaphores and read-write locks, "), "{found:?}");
