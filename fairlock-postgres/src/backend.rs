@@ -13,7 +13,6 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, Error, LockKind, LockName};
 use fairlock_rules::{Presence, StoreContext, fits_pattern};
 
-use crate::combiner::Question;
 use crate::command::Command;
 use crate::net::address::Address;
 use crate::net::schema::LONGEST_UNSYNCED;
@@ -45,18 +44,15 @@ impl fmt::Debug for PostgresBackend {
 impl Backend for PostgresBackend {
     fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
         let (store, deadline) = (&self.0, self.0.pool.deadline());
-        let question =
-            |at: &usize| Question::new(&asks[*at].place.lock.name, deadline, Command::acquire(&asks[*at]));
+        let asked = |at: &usize| (&asks[*at].place.lock.name, Command::acquire(&asks[*at]));
         let places: Vec<_> = asks.iter().map(|ask| ask.place).collect();
-        ask_and_hear(store, &places, deadline, |these| ask(store, these.iter().map(question), deadline))
+        ask_and_hear(store, &places, deadline, |these| ask(store, these.iter().map(asked), deadline))
     }
 
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
-        let (store, deadline) = (&self.0, self.0.pool.deadline());
-        let question =
-            |hold: &Hold<'_>| Question::new(&hold.lock.name, deadline, Command::Release(hold.into()));
-        let answers = ask(store, holds.iter().map(question), deadline);
-        store.sweep_if_due();
+        let asked = holds.iter().map(|hold| (&hold.lock.name, Command::Release(hold.into())));
+        let answers = ask(&self.0, asked, self.0.pool.deadline());
+        self.0.sweep_if_due();
         answers
     }
 
@@ -76,12 +72,10 @@ impl Backend for PostgresBackend {
     }
 
     fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
-        let (store, deadline) = (&self.0, self.0.pool.deadline());
-        let question =
-            |place: &Place<'_>| Question::new(&place.lock.name, deadline, Command::Withdraw(place.into()));
-        let answers = ask(store, places.iter().map(question), deadline);
+        let asked = places.iter().map(|place| (&place.lock.name, Command::Withdraw(place.into())));
+        let answers = ask(&self.0, asked, self.0.pool.deadline());
         for (place, _) in places.iter().zip(&answers).filter(|(_, answer)| answer.is_ok()) {
-            store.clients.waits_no_longer(place);
+            self.0.clients.waits_no_longer(place);
         }
         answers
     }

@@ -26,12 +26,11 @@
 //!   which leaving callers take their questions out.
 //! - **Many rows are blocked**: at least one leader waits for no row, and serves the other locks.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock_core::LockName;
-use fairlock_core::backend::BackendError;
 use fairlock_rules::{LockEntry, OperationContext};
 use parking_lot::{Condvar, Mutex};
 
@@ -53,7 +52,7 @@ pub(crate) struct Combiner {
 #[derive(Default)]
 struct CombinerState {
     /// The questions that wait; blocked ones first.
-    waiting: VecDeque<Question>,
+    waiting: Vec<Question>,
     /// The locks of the steps, and from when on each step counts as silent.
     in_steps: HashMap<LockName, Instant>,
     leading: usize,
@@ -87,19 +86,17 @@ impl Combiner {
     /// that are left.
     pub(crate) fn operation(
         &self,
-        mut questions: Vec<Question>,
-        deadline: Instant,
+        call: &Arc<Call>,
+        questions: Vec<Question>,
         make: impl Fn(Vec<Question>, Option<u32>) -> Vec<Question>,
     ) {
-        let call = Call::new(questions.len(), deadline);
         let mut state = self.state.lock();
-        for mut question in questions.drain(..) {
-            question.call = Some(Arc::clone(&call));
+        for mut question in questions {
             question.is_blocked = state.waiting.iter().any(|one| one.is_blocked && one.lock == question.lock);
-            state.waiting.push_back(question);
+            state.waiting.push(question);
         }
         loop {
-            if let Some((questions, lead)) = self.work(&mut state, &call) {
+            if let Some((questions, lead)) = self.work(&mut state, call) {
                 drop(state);
                 self.put_back(make(questions, lead.waits));
                 drop(lead); // which calls others
@@ -109,13 +106,13 @@ impl Combiner {
             self.call_others(&state); // others may have taken what it was called for
             call.begin_to_wait();
             drop(state);
-            let is_over = call.is_answered_by(deadline.min(Instant::now() + self.silent()));
+            let is_over = call.is_answered_by(call.deadline.min(Instant::now() + self.silent()));
             state = self.state.lock();
-            if is_over || Instant::now() >= deadline {
+            if is_over || Instant::now() >= call.deadline {
                 break;
             }
         }
-        self.give_up(&mut state, &call);
+        self.give_up(&mut state, call);
         self.call_others(&state);
     }
 
@@ -137,11 +134,11 @@ impl Combiner {
         let (enough, is_late) = (now + self.enough, call.deadline < now + self.enough);
         // A step ends by the first deadline of its questions. So a late leader takes others that are late, and end no sooner.
         let ends_well = |question: &Question| match is_late {
-            true => (call.deadline..enough).contains(&question.deadline),
-            false => question.deadline >= enough,
+            true => (call.deadline..enough).contains(&question.deadline()),
+            false => question.deadline() >= enough,
         };
         let (mut locks, mut waiting) = (HashSet::from([lock]), std::mem::take(&mut state.waiting));
-        let mut takes = |question: &mut Question| {
+        let takes = |question: &mut Question| {
             (question.is_of(call) || ends_well(question))
                 && (waits || !question.is_blocked)
                 && (locks.contains(&question.lock)
@@ -150,7 +147,7 @@ impl Combiner {
                         && !state.is_in_step(&question.lock)
                         && locks.insert(question.lock.clone()))
         };
-        let questions = take_if(&mut waiting, &mut takes);
+        let questions = waiting.extract_if(.., takes).collect();
         state.waiting = waiting;
         let silent_from = now + self.silent() + if waits { self.enough } else { Duration::ZERO };
         state.in_steps.extend(locks.iter().map(|lock| (lock.clone(), silent_from)));
@@ -177,13 +174,13 @@ impl Combiner {
             let can_be_led =
                 |question: &&Question| question.is_blocked == waits && !state.is_in_step(&question.lock);
             let led = state.waiting.iter().filter(|question| may_lead && can_be_led(question));
-            led.filter_map(|question| question.call.as_ref()).any(|call| call.calls());
+            led.map(|question| &question.call).any(|call| call.calls());
         }
     }
 
     /// Takes the questions of a leaving caller out. Nothing that may still have an effect was sent for them.
     fn give_up(&self, state: &mut CombinerState, call: &Arc<Call>) {
-        for question in take_if(&mut state.waiting, &mut |question| question.is_of(call)) {
+        for question in state.waiting.extract_if(.., |question| question.is_of(call)) {
             let why = if question.is_blocked {
                 Failure::blocked()
             } else {
@@ -198,7 +195,7 @@ impl Combiner {
         let mut state = self.state.lock();
         let at = state.waiting.iter().take_while(|question| question.is_blocked).count();
         for question in questions.into_iter().rev() {
-            if Instant::now() >= question.deadline {
+            if Instant::now() >= question.deadline() {
                 let late = Failure::broken("no answer in time");
                 let why = if question.is_blocked { Failure::blocked() } else { late };
                 question.tell(Err(why));
@@ -224,58 +221,26 @@ impl Drop for Lead<'_> {
     }
 }
 
-fn take_if(from: &mut VecDeque<Question>, takes: &mut impl FnMut(&mut Question) -> bool) -> Vec<Question> {
-    let (mut taken, mut left) = (Vec::new(), VecDeque::new());
-    for mut question in from.drain(..) {
-        if takes(&mut question) {
-            taken.push(question);
-        } else {
-            left.push_back(question);
-        }
-    }
-    *from = left;
-    taken
-}
-
-/// One question. Its caller gets exactly one answer: when the question is dropped, at the latest, as when the thread of a step panics.
+/// One question of a call. Its drop tells the caller the answer, so each caller gets exactly one.
 pub(crate) struct Question {
     pub(crate) lock: LockName,
-    /// Its caller waits no longer.
-    pub(crate) deadline: Instant,
+    pub(crate) command: Command,
     /// Whether a step for its lock alone has to answer the question, under the row lock: others have the row locked, or write it again and
     /// again, or this question may be why a step of many locks failed.
     pub(crate) is_blocked: bool,
-    /// Whether the question was decided, so that anything with a possible effect may have been sent.
-    is_sent: bool,
-    pub(crate) command: Command,
-    answer: Option<Result<Answer, BackendError>>,
-    /// The caller; none once it was told.
-    tell: Option<Slot>,
-    /// The caller's call; none until it is known.
-    call: Option<Arc<Call>>,
-}
-
-/// Where the answer to a question arrives.
-pub(crate) struct Reply(Slot);
-
-type Slot = Arc<Mutex<Option<Result<Result<Answer, BackendError>, Failure>>>>;
-
-impl Reply {
-    /// The answer, once its call is over.
-    pub(crate) fn get<T: TryFrom<Answer, Error = Failure>>(self) -> Result<Result<T, BackendError>, Failure> {
-        match self.0.lock().take().unwrap_or_else(|| Err(Failure::broken("no answer in time")))? {
-            Ok(answer) => Ok(Ok(T::try_from(answer)?)),
-            Err(error) => Ok(Err(error)),
-        }
-    }
+    /// The answer, if the question was decided. Then anything with a possible effect may have been sent.
+    decided: Option<Result<Answer, Failure>>,
+    /// How the step has ended. None: its thread panicked.
+    done: Option<Result<(), Failure>>,
+    call: Arc<Call>,
+    /// The question's number in its call.
+    at: usize,
 }
 
 impl Question {
-    pub(crate) fn new(lock: &LockName, deadline: Instant, command: Command) -> (Question, Reply) {
-        let (reply, lock) = (Slot::default(), lock.clone());
-        let (is_blocked, is_sent, answer, call) = Default::default();
-        let tell = Some(Arc::clone(&reply));
-        (Question { lock, deadline, is_blocked, is_sent, command, answer, tell, call }, Reply(reply))
+    /// Its caller waits no longer.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.call.deadline
     }
 
     /// Decides the question, at most `late` after the time of the decision. Returns whether the answer is a promise. On another row, or
@@ -286,35 +251,31 @@ impl Question {
         context: &mut OperationContext<'_>,
         late: Duration,
     ) -> bool {
-        self.is_sent = true;
-        let answer = self.answer.insert(self.command.decide(entry, context, late));
+        let answer = self.decided.insert(self.command.decide(entry, context, late));
         answer.as_ref().is_ok_and(Answer::is_promise)
     }
 
-    /// Tells the caller the answer, or why there is none.
+    /// Tells the caller the answer, or why it does not count.
     pub(crate) fn tell(mut self, done: Result<(), Failure>) {
-        self.end(done);
-    }
-
-    fn end(&mut self, done: Result<(), Failure>) {
-        let Some(tell) = self.tell.take() else { return };
-        let answer = done.and_then(|()| self.answer.take().ok_or_else(Failure::senseless));
-        // If the reply is lost the request may have its hold. Core would leave that behind, were the request called unsent.
-        let sent = |failure: Failure| if self.is_sent { failure.maybe_sent() } else { failure.unsent() };
-        *tell.lock() = Some(answer.map_err(sent));
-        if let Some(call) = &self.call {
-            call.is_answered();
-        }
+        self.done = Some(done);
     }
 
     fn is_of(&self, call: &Arc<Call>) -> bool {
-        self.call.as_ref().is_some_and(|own| Arc::ptr_eq(own, call))
+        Arc::ptr_eq(&self.call, call)
     }
 }
 
 impl Drop for Question {
     fn drop(&mut self) {
-        self.end(Err(Failure::broken("the thread whose step this was has failed")));
+        let failed = || Err(Failure::broken("the thread whose step this was has failed"));
+        let done = self.done.take().unwrap_or_else(failed);
+        let answer = match self.decided.take() {
+            // If the reply is lost the request may have its hold. Core would leave that behind, were the request called unsent.
+            Some(answer) => done.map_err(Failure::maybe_sent).and(answer),
+            None => Err(done.err().unwrap_or_else(Failure::senseless).unsent()),
+        };
+        self.call.state.lock().answers[self.at] = Some(answer);
+        self.call.changed.notify_one();
     }
 }
 
@@ -324,49 +285,68 @@ pub(crate) fn tell(questions: impl IntoIterator<Item = Question>, done: &Result<
 }
 
 /// A caller that waits for the answers to its questions, or for work.
-struct Call {
+pub(crate) struct Call {
+    deadline: Instant,
     state: Mutex<CallState>,
     changed: Condvar,
-    deadline: Instant,
 }
 
 struct CallState {
-    /// How many of its questions are not answered.
-    left: usize,
-    stage: Stage,
+    /// The answers so far, in the order of the questions.
+    answers: Vec<Option<Result<Answer, Failure>>>,
+    /// The caller can be called to work: it makes no step, waits, and was not called.
+    waits: bool,
 }
 
-#[derive(PartialEq)]
-enum Stage {
-    /// The caller makes a step, or has not begun to wait, or has left.
-    Busy,
-    Waits,
-    /// The caller has to look for work.
-    Called,
+impl CallState {
+    fn is_answered(&self) -> bool {
+        self.answers.iter().all(Option::is_some)
+    }
 }
 
 impl Call {
-    fn new(questions: usize, deadline: Instant) -> Arc<Call> {
-        let state = Mutex::new(CallState { left: questions, stage: Stage::Busy });
-        Arc::new(Call { state, changed: Condvar::new(), deadline })
+    /// A call that asks this about these locks.
+    pub(crate) fn asking<'a>(
+        asked: impl IntoIterator<Item = (&'a LockName, Command)>,
+        deadline: Instant,
+    ) -> (Arc<Call>, Vec<Question>) {
+        let asked: Vec<_> = asked.into_iter().collect();
+        let call = Call::new(asked.len(), deadline);
+        let question = |(at, (lock, command))| call.question(at, lock, command);
+        let questions = asked.into_iter().enumerate().map(question).collect();
+        (call, questions)
     }
 
-    fn is_answered(&self) {
-        self.state.lock().left -= 1;
-        self.changed.notify_one();
+    fn new(questions: usize, deadline: Instant) -> Arc<Call> {
+        let answers = (0..questions).map(|_| None).collect();
+        let state = Mutex::new(CallState { answers, waits: false });
+        Arc::new(Call { deadline, state, changed: Condvar::new() })
+    }
+
+    fn question(self: &Arc<Call>, at: usize, lock: &LockName, command: Command) -> Question {
+        let (lock, call) = (lock.clone(), Arc::clone(self));
+        Question { lock, command, is_blocked: false, decided: None, done: None, call, at }
+    }
+
+    /// The answers, in the order of the questions, when the call is over.
+    pub(crate) fn answers(&self) -> Vec<Result<Answer, Failure>> {
+        let late = || Err(Failure::broken("no answer in time"));
+        let mut state = self.state.lock();
+        // Their places stay: a step of another caller may answer a question later.
+        state.answers.iter_mut().map(|answer| answer.take().unwrap_or_else(late)).collect()
     }
 
     /// From now on the caller can be called to work.
     fn begin_to_wait(&self) {
-        self.state.lock().stage = Stage::Waits;
+        self.state.lock().waits = true;
     }
 
     /// Has the caller look for work, if it waits.
     fn calls(&self) -> bool {
         let mut state = self.state.lock();
-        let comes = state.stage == Stage::Waits && state.left > 0;
+        let comes = state.waits && !state.is_answered();
         if comes {
-            state.stage = Stage::Called;
+            state.waits = false;
             self.changed.notify_one();
         }
         comes
@@ -375,12 +355,10 @@ impl Call {
     /// Waits until the caller is called, all its questions are answered, or the time is over. Returns whether all are answered.
     fn is_answered_by(&self, until: Instant) -> bool {
         let mut state = self.state.lock();
-        while state.stage == Stage::Waits
-            && state.left > 0
-            && !self.changed.wait_until(&mut state, until).timed_out()
-        {}
-        state.stage = Stage::Busy;
-        state.left == 0
+        while state.waits && !state.is_answered() && !self.changed.wait_until(&mut state, until).timed_out() {
+        }
+        state.waits = false;
+        state.is_answered()
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldKept, LockId, Place, Released, Renew, Renewal,
-    RequestId, Wait, Withdrawn,
+    Acquire, Acquired, ForceReleased, Hold, HoldKept, LockId, Place, Released, Renew, Renewal, RequestId,
+    Wait, Withdrawn,
 };
 use fairlock_core::{FencingToken, OwnerId};
 use fairlock_rules::{LockEntry, OperationContext};
@@ -74,12 +74,12 @@ impl Command {
         entry: &mut LockEntry,
         context: &mut OperationContext<'_>,
         late: Duration,
-    ) -> Result<Answer, BackendError> {
+    ) -> Result<Answer, Failure> {
         let mut answer: Answer = match self {
             Command::Acquire { place, lease, label } => {
                 let mut ask = Acquire::new(place.place(late), lease.saturating_add(late));
                 ask.label = label;
-                entry.acquire(context, &ask)?.into()
+                entry.acquire(context, &ask).map_err(Failure::by_rules)?.into()
             }
             Command::Release(hold) => entry.release(context, &hold.hold()).into(),
             Command::Keep(hold, keeper, lease) => {
@@ -94,7 +94,9 @@ impl Command {
             }
             Command::Withdraw(place) => entry.withdraw(context, &place.place(late)).into(),
             Command::Kick(place) => entry.kick(context, &place.place(late)).into(),
-            Command::ForceRelease(lock) => entry.force_release(context, lock)?.into(),
+            Command::ForceRelease(lock) => {
+                entry.force_release(context, lock).map_err(Failure::by_rules)?.into()
+            }
             Command::TakeHold(hold) => entry.take_hold(context, &hold.hold()).into(),
             #[cfg(feature = "servers")]
             #[cfg(test)]

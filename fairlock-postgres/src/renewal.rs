@@ -17,10 +17,9 @@ use fairlock_core::LockName;
 use fairlock_core::backend::{BackendError, Renew, Renewal};
 use fairlock_rules::lock_of;
 
-use crate::combiner::Question;
 use crate::command::Command;
 use crate::net::Failure;
-use crate::step::{answer, answer_what_is_free};
+use crate::step::{answers, answers_where_free};
 use crate::store::Store;
 
 /// The items to renew of one lock, each with its number.
@@ -63,24 +62,19 @@ pub(crate) fn renew(store: &Store, items: &[Renew<'_>]) -> Vec<Result<Renewal, B
 fn renew_part<'a>(
     store: &Store,
     part: &[Asked<'a>],
-    answers: &mut [Option<Result<Renewal, BackendError>>],
+    renewed: &mut [Option<Result<Renewal, BackendError>>],
     mut blocked: Option<&mut Vec<Asked<'a>>>,
 ) -> Option<BackendError> {
-    let (deadline, waits) = (store.pool.deadline(), blocked.is_none());
-    let question = |(lock, items): &Asked<'_>| {
-        Question::new(lock, deadline, Command::renew(items.iter().map(|(_, item)| item)))
+    let asked = part.iter().map(|(lock, items)| (*lock, Command::renew(items.iter().map(|(_, item)| item))));
+    let given = match blocked {
+        Some(_) => answers_where_free(store, asked),
+        None => answers(store, asked, store.pool.deadline()),
     };
-    let (questions, replies): (Vec<_>, Vec<_>) = part.iter().map(question).unzip();
-    if waits {
-        answer(store, questions, deadline);
-    } else {
-        answer_what_is_free(store, questions);
-    }
     let (mut is_heard, mut unheard) = (false, None);
-    for ((lock, items), reply) in part.iter().zip(replies) {
-        let renewals = match reply.get::<Vec<_>>() {
+    for ((lock, items), answer) in part.iter().zip(given) {
+        let renewals = match answer.and_then(Vec::try_from) {
             // What the table kept is gone for certain, also if another table comes.
-            Err(failure) if failure.is_of_dropped_table() => Ok(Ok(vec![Renewal::Lost; items.len()])),
+            Err(failure) if failure.is_of_dropped_table() => Ok(vec![Renewal::Lost; items.len()]),
             renewals => renewals,
         };
         is_heard |= renewals.as_ref().err().is_none_or(Failure::is_answer);
@@ -89,12 +83,12 @@ fn renew_part<'a>(
             blocked.push((*lock, items.clone()));
             continue;
         }
-        match renewals.map_err(BackendError::from).and_then(|renewals| renewals) {
+        match renewals.map_err(BackendError::from) {
             Ok(renewals) => {
-                items.iter().zip(renewals).for_each(|((at, _), one)| answers[*at] = Some(Ok(one)))
+                items.iter().zip(renewals).for_each(|((at, _), one)| renewed[*at] = Some(Ok(one)))
             }
             Err(error) => {
-                items.iter().for_each(|(at, _)| answers[*at] = Some(Err(error.clone())));
+                items.iter().for_each(|(at, _)| renewed[*at] = Some(Err(error.clone())));
                 unheard = Some(error);
             }
         }

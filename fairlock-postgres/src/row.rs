@@ -125,7 +125,7 @@ impl Swap {
         let (mut is_written, mut left) = (waited.is_some(), Duration::MAX);
         for question in questions {
             is_written |= question.decide(&mut entry, &mut context, late) || !question.command.may_be_read();
-            left = left.min(question.deadline.saturating_duration_since(Instant::now()));
+            left = left.min(question.deadline().saturating_duration_since(Instant::now()));
         }
         let wake_ups = store_context.take_wake_ups();
         let written = LockRow::of(entry, store_context.last_number(), store.pool.encoding(), shows_itself);
@@ -205,9 +205,9 @@ impl Loaded {
         let (state, last) = (row.bytes(STATE)?, row.number(0)?.cast_unsigned());
         let decoded =
             if state.is_empty() { Ok(LockEntry::default()) } else { LockEntry::decode(state, last) };
-        let mut entry = decoded.map_err(Failure::unreadable)?;
+        let mut entry = decoded.map_err(Failure::by_rules)?;
         if let Some(hold) = hold_of(row)? {
-            entry.put_sole_hold(hold, last).map_err(Failure::unreadable)?;
+            entry.put_sole_hold(hold, last).map_err(Failure::by_rules)?;
         }
         entry.grant_nothing_until(moment(row.number(GRACE_ENDS)?));
         Ok(Loaded { entry, last, now: moment(row.number(NOW)?) })

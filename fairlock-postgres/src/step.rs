@@ -63,11 +63,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock_core::LockName;
-use fairlock_core::backend::BackendError;
+use fairlock_core::backend::{BackendError, only};
 use fairlock_rules::{WakeUp, WakeUpKind};
 
 use crate::clients::channel_of;
-use crate::combiner::{Question, Reply, tell};
+use crate::combiner::{Call, Question, tell};
 use crate::command::{Answer, Command};
 use crate::net::pool::SOON;
 use crate::net::statement::{LOCK, NOTIFY, NOTIFY_IF};
@@ -81,38 +81,44 @@ const LATELY: Duration = Duration::from_millis(100);
 const ROUNDS: usize = 3;
 const SET_WAIT: &str = "select set_config('lock_timeout', $1, true)";
 
-/// The answers to these questions, in their order.
-pub(crate) fn ask<T: TryFrom<Answer, Error = Failure>>(
+/// The answers to these commands about these locks, in their order.
+pub(crate) fn ask<'a, T: TryFrom<Answer, Error = Failure>>(
     store: &Store,
-    questions: impl Iterator<Item = (Question, Reply)>,
+    asked: impl IntoIterator<Item = (&'a LockName, Command)>,
     deadline: Instant,
 ) -> Vec<Result<T, BackendError>> {
-    let (questions, replies): (Vec<_>, Vec<Reply>) = questions.unzip();
-    answer(store, questions, deadline);
-    replies.into_iter().map(|reply| reply.get()?).collect()
+    answers(store, asked, deadline).into_iter().map(|answer| Ok(T::try_from(answer?)?)).collect()
 }
 
-/// The answer to a command.
+/// The answer to one command.
 pub(crate) fn ask_one<T: TryFrom<Answer, Error = Failure>>(
     store: &Store,
     lock: &LockName,
     command: Command,
 ) -> Result<T, BackendError> {
-    let deadline = store.pool.deadline();
-    let (question, reply) = Question::new(lock, deadline, command);
-    answer(store, vec![question], deadline);
-    reply.get()?
+    only(ask(store, [(lock, command)], store.pool.deadline()))
 }
 
-/// Answers the questions of one call.
-pub(crate) fn answer(store: &Store, questions: Vec<Question>, deadline: Instant) {
-    store.combiner.operation(questions, deadline, |questions, waits| make(store, questions, waits, false));
+/// The same, with failures that renewals tell apart.
+pub(crate) fn answers<'a>(
+    store: &Store,
+    asked: impl IntoIterator<Item = (&'a LockName, Command)>,
+    deadline: Instant,
+) -> Vec<Result<Answer, Failure>> {
+    let (call, questions) = Call::asking(asked, deadline);
+    store.combiner.operation(&call, questions, |questions, waits| make(store, questions, waits, false));
+    call.answers()
 }
 
-/// Answers the watchdog's questions on the watchdog's own connection, and waits neither for a turn nor for a row. A question whose row
+/// The answers to the watchdog, whose step is made on its own connection, and waits neither for a turn nor for a row. A command whose row
 /// others have locked, or write again and again, gets that as its answer.
-pub(crate) fn answer_what_is_free(store: &Store, questions: Vec<Question>) {
+pub(crate) fn answers_where_free<'a>(
+    store: &Store,
+    asked: impl IntoIterator<Item = (&'a LockName, Command)>,
+) -> Vec<Result<Answer, Failure>> {
+    let (call, questions) = Call::asking(asked, store.pool.deadline());
     tell(make(store, questions, None, true), &Err(Failure::blocked()));
+    call.answers()
 }
 
 /// Makes a step. `waits`: the step waits for its only row, and the call's time is divided among so many; otherwise it waits for none.
@@ -123,7 +129,7 @@ pub(crate) fn make(
     waits: Option<u32>,
     is_watchdogs: bool,
 ) -> Vec<Question> {
-    let Some(deadline) = questions.iter().map(|question| question.deadline).min() else {
+    let Some(deadline) = questions.iter().map(Question::deadline).min() else {
         return Vec::new();
     };
     let (asked, left, under_way, messages, trip) = Default::default();

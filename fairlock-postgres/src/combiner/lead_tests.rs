@@ -1,5 +1,5 @@
 //! Who leads, and for which questions: without a server. In the tables each word is a question about the lock of its name: `A` is asked by
-//! the call that looks for work, `a` by another call; `a#` is blocked, `a~` has little time left.
+//! the call that looks for work, `a` by another call, `a~` by one that has little time left; `a#` is blocked.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,22 +7,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock_core::backend::{BackendError, ForceReleased};
+use fairlock_core::backend::BackendError;
 use fairlock_tests::eventually;
 
 use super::{Combiner, MOST_LOCKS};
-use crate::combiner::{Call, Question, Reply};
+use crate::combiner::{Call, Question};
 use crate::command::Command;
 use crate::test_values::{SECOND, lock};
 
 const ENOUGH: Duration = Duration::from_secs(60);
 
-fn asked(word: &str, call: &Arc<Call>) -> (Question, Reply) {
+fn asked(word: &str, call: &Arc<Call>) -> Question {
     let lock = lock(&word.trim_end_matches(['#', '~']).to_lowercase());
-    let deadline = Instant::now() + if word.ends_with('~') { ENOUGH / 2 } else { ENOUGH * 2 };
-    let (mut question, reply) = Question::new(&lock.name, deadline, Command::ForceRelease(lock.clone()));
-    (question.call, question.is_blocked) = (Some(Arc::clone(call)), word.contains('#'));
-    (question, reply)
+    let mut question = call.question(0, &lock.name, Command::ForceRelease(lock.clone()));
+    question.is_blocked = word.contains('#');
+    question
 }
 
 fn words<'q>(questions: impl IntoIterator<Item = &'q Question>, own: &Arc<Call>) -> String {
@@ -62,13 +61,16 @@ fn a_leader_takes_what_its_step_can_answer() {
         (&many, 0, 2.0, most, Some(None)),
         ("a b C#", 3, 2.0, "", None), // which may not wait for its row
     ] {
-        let (combiner, deadline) = (combiner(3, waiting_for_rows), Instant::now() + ENOUGH.mul_f64(time));
-        let [own, other] = [(); 2].map(|()| Call::new(MOST_LOCKS, deadline));
+        let (combiner, now) = (combiner(3, waiting_for_rows), Instant::now());
+        let [own, late, other] = [time, 0.5, 2.0].map(|time| Call::new(1, now + ENOUGH.mul_f64(time)));
+        let call = |word: &str| match word {
+            _ if word.starts_with(char::is_uppercase) => &own,
+            _ if word.ends_with('~') => &late,
+            _ => &other,
+        };
         let mut state = combiner.state.lock();
-        state.in_steps =
-            HashMap::from([(lock("f").name, deadline + ENOUGH), (lock("s").name, Instant::now())]);
-        let call = |word: &str| if word.starts_with(char::is_uppercase) { &own } else { &other };
-        state.waiting = waiting.split(' ').map(|word| asked(word, call(word)).0).collect();
+        state.in_steps = HashMap::from([(lock("f").name, now + ENOUGH), (lock("s").name, now)]);
+        state.waiting = waiting.split(' ').map(|word| asked(word, call(word))).collect();
         let work = combiner.work(&mut state, &own);
         let (questions, lead) =
             work.map_or_else(Default::default, |(questions, lead)| (questions, Some(lead)));
@@ -100,7 +102,7 @@ fn callers_are_called_to_a_step_that_waits_and_to_another() {
         calls.iter().for_each(|(_, call)| call.begin_to_wait());
         let mut state = combiner.state.lock();
         state.in_steps.insert(lock("f").name, now + ENOUGH);
-        state.waiting = calls.iter().map(|(word, call)| asked(word, call).0).collect();
+        state.waiting = calls.iter().map(|(word, call)| asked(word, call)).collect();
         combiner.call_others(&state);
         let called = |(word, call): &(_, Arc<Call>)| (!call.calls()).then_some(*word);
         let called: Vec<_> = calls.iter().filter_map(called).collect();
@@ -111,9 +113,9 @@ fn callers_are_called_to_a_step_that_waits_and_to_another() {
 /// Blocked questions come first, and later ones about the same lock go with them.
 #[test]
 fn what_is_left_of_a_step_is_answered_first() {
-    let (combiner, call) = (combiner(4, 0), Call::new(9, Instant::now()));
-    let questions = |words: &str| words.split(' ').map(|word| asked(word, &call).0).collect::<Vec<_>>();
-    combiner.state.lock().waiting = questions("A# B C D").into();
+    let (combiner, call) = (combiner(4, 0), Call::new(1, Instant::now() + ENOUGH));
+    let questions = |words: &str| words.split(' ').map(|word| asked(word, &call)).collect::<Vec<_>>();
+    combiner.state.lock().waiting = questions("A# B C D");
     combiner.put_back(questions("B# E#"));
     combiner.put_back(questions("D"));
     assert_eq!(words(&combiner.state.lock().waiting, &call), "A# B# E# B# D C D");
@@ -122,11 +124,11 @@ fn what_is_left_of_a_step_is_answered_first() {
 /// The call gives up what nobody takes.
 #[test]
 fn a_call_waits_for_its_time() {
-    let (combiner, other) = (combiner(4, 0), Call::new(3, Instant::now()));
-    let ((late, reply), (waits, _)) = (asked("a~", &other), asked("b", &other));
-    combiner.state.lock().waiting.push_back(waits);
-    combiner.operation(vec![late], Instant::now() + SECOND / 50, |_, _| panic!("all lead"));
-    let error = BackendError::from(reply.get::<ForceReleased>().unwrap_err());
+    let (combiner, now) = (combiner(4, 0), Instant::now());
+    let [call, other] = [SECOND / 50, ENOUGH].map(|time| Call::new(1, now + time));
+    combiner.state.lock().waiting.push(asked("b", &other));
+    combiner.operation(&call, vec![asked("a", &call)], |_, _| panic!("all lead"));
+    let error = BackendError::from(call.answers().remove(0).err().unwrap());
     assert!(error.message().contains("connections are in use"), "{error}");
     assert_eq!(words(&combiner.state.lock().waiting, &other), "B");
 }
@@ -134,14 +136,14 @@ fn a_call_waits_for_its_time() {
 #[test]
 fn a_caller_that_waits_leads_when_another_has_led() {
     let (combiner, deadline, made) = (combiner(3, 0), Instant::now() + SECOND * 20, AtomicUsize::new(0));
-    let busy = Call::new(1, deadline);
+    let [busy, call] = [(); 2].map(|()| Call::new(1, deadline));
     let mut state = combiner.state.lock();
-    state.waiting.push_back(asked("a", &busy).0);
+    state.waiting.push(asked("a", &busy));
     let (taken, lead) = combiner.work(&mut state, &busy).expect("a lead is free");
     drop(state);
     thread::scope(|scope| {
         scope.spawn(|| {
-            combiner.operation(vec![asked("b", &busy).0], deadline, |_, _| {
+            combiner.operation(&call, vec![asked("b", &call)], |_, _| {
                 made.fetch_add(1, Ordering::AcqRel);
                 Vec::new()
             });

@@ -5,10 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock_core::OwnerId;
-use fairlock_core::backend::{Acquire, Acquired, Backend, BackendError, ForceReleased, Wait, only};
+use fairlock_core::backend::{Acquired, Backend, BackendError, Wait, only};
 use fairlock_tests::eventually;
 
-use crate::combiner::{Combiner, Question};
+use crate::combiner::{Call, Combiner};
 use crate::command::Command;
 use crate::step;
 use crate::test_server::new_database;
@@ -57,11 +57,12 @@ fn a_step_commits_what_any_answer_promises() {
         let mut busy = ask(other, &bob, 2);
         busy.place.wait = Wait::No;
         let asks = [ask(&locks[0], &ann, 1), busy];
-        let question = |ask: Acquire<'_>| Question::new(&ask.place.lock.name, soon(), Command::acquire(&ask));
-        let (questions, replies): (Vec<_>, Vec<_>) = asks.map(question).into_iter().unzip();
+        let asked = asks.iter().map(|ask| (&ask.place.lock.name, Command::acquire(ask)));
+        let (call, questions) = Call::asking(asked, soon());
         let revisions = number(&mut con, REVISIONS);
         assert!(step::make(&backend.0, questions, None, false).is_empty());
-        let answers: Vec<_> = replies.into_iter().map(|reply| reply.get().unwrap().unwrap()).collect();
+        let answers = call.answers().into_iter().map(|answer| Acquired::try_from(answer.unwrap()).unwrap());
+        let answers: Vec<_> = answers.collect();
         assert!(matches!(answers[..], [Acquired::Granted { .. }, Acquired::Busy { .. }]), "{answers:?}");
         assert!(number(&mut con, REVISIONS) > revisions, "{}: it is written", other.name);
     }
@@ -71,12 +72,12 @@ fn a_step_commits_what_any_answer_promises() {
 #[test]
 fn a_question_whose_time_is_over_is_asked_no_more() {
     let (lock, deadline, asked) = (lock("x"), Instant::now() + SECOND / 20, AtomicUsize::new(0));
-    let (question, reply) = Question::new(&lock.name, deadline, Command::ForceRelease(lock.clone()));
-    Combiner::new(1, Duration::ZERO).operation(vec![question], deadline, |questions, _| {
+    let (call, questions) = Call::asking([(&lock.name, Command::ForceRelease(lock.clone()))], deadline);
+    Combiner::new(1, Duration::ZERO).operation(&call, questions, |questions, _| {
         thread::sleep(deadline.saturating_duration_since(Instant::now()));
         if asked.fetch_add(1, Ordering::AcqRel) == 0 { questions } else { Vec::new() }
     });
     assert_eq!(asked.into_inner(), 1);
-    let error = BackendError::from(reply.get::<ForceReleased>().unwrap_err());
+    let error = BackendError::from(call.answers().remove(0).err().unwrap());
     assert!(error.message().contains("no answer in time"), "{error}");
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_net::{Endpoint, TlsFailure, in_words, within};
-use fairlock_rules::DecodeError;
 
 /// No such schema, table, function or column.
 const MISSING: [&str; 4] = ["3F000", "42P01", "42883", "42703"];
@@ -81,9 +80,9 @@ impl Failure {
         Failure::broken("the server's answer makes no sense")
     }
 
-    /// This version can't read a row.
-    pub(crate) fn unreadable(error: DecodeError) -> Failure {
-        let error = BackendError::from(error);
+    /// The rules refuse: this version can't read a row, or a request can't be granted.
+    pub(crate) fn by_rules(error: impl Into<BackendError>) -> Failure {
+        let error = error.into();
         Failure::new(error.kind(), error.message())
     }
 

@@ -16,10 +16,10 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::PostgresBackend;
 use crate::clients::key_of;
-use crate::combiner::Question;
+use crate::combiner::Call;
 use crate::command::{Answer, Command as Asked};
 use crate::net::{Connection, Failure, Statement};
-use crate::step::answer;
+use crate::step::ask as ask_all;
 use crate::test_server::{SERVER, new_database, pooled};
 use crate::tests::{
     LEASE, STANDING_CLOCK, ask, hold, lock, number, pass, patient, session, soon, stage, take, trips,
@@ -105,16 +105,16 @@ impl<'a> Way<'a> {
     }
 
     fn ask<A: TryFrom<Answer, Error = Failure>>(&mut self, by: usize, command: Asked) -> A {
-        let (question, reply) = Question::new(&self.name, soon(), command);
-        match self.stores {
-            None => assert!(super::make(&self.general.0, vec![question], Some(1), false).is_empty()),
-            Some(stores) => {
-                let before = trips(&stores[by]);
-                answer(&stores[by].0, vec![question], soon());
-                self.calls[usize::from(trips(&stores[by]) > before + 1)] += 1;
-            }
-        }
-        reply.get().unwrap().unwrap()
+        let asked = [(&self.name, command)];
+        let Some(stores) = self.stores else {
+            let (call, questions) = Call::asking(asked, soon());
+            assert!(super::make(&self.general.0, questions, Some(1), false).is_empty());
+            return A::try_from(call.answers().remove(0).unwrap()).unwrap();
+        };
+        let before = trips(&stores[by]);
+        let answer = only(ask_all(&stores[by].0, asked, soon())).unwrap();
+        self.calls[usize::from(trips(&stores[by]) > before + 1)] += 1;
+        answer
     }
 
     /// As the how-manieth number it was seen.
@@ -284,9 +284,11 @@ fn an_attempt_that_arrives_late_begins_nothing() {
                  as $$ select (date_part('epoch', clock_timestamp() + interval '20 s') * 1000000)::bigint $$";
     con.script(later, soon()).unwrap(); // by that clock the call is over
     let before = trips(&backend);
-    let (question, reply) = Question::new(&lock.name, soon(), Asked::acquire(&ask(&lock, &ann, 2)));
-    assert!(super::make(&backend.0, vec![question], None, false).is_empty());
-    assert!(matches!(reply.get(), Ok(Ok(Acquired::Granted { lease: LEASE, .. }))));
+    let asked = [(&lock.name, Asked::acquire(&ask(&lock, &ann, 2)))];
+    let (call, questions) = Call::asking(asked, soon());
+    assert!(super::make(&backend.0, questions, None, false).is_empty());
+    let answer = call.answers().remove(0);
+    assert!(matches!(answer, Ok(Answer::Acquired(Acquired::Granted { lease: LEASE, .. }))));
     assert_eq!(trips(&backend) - before, 2, "the first does nothing");
 }
 

@@ -8,7 +8,7 @@ use fairlock_core::backend::{Acquired, Backend, Hold, Place, RequestId, Withdraw
 use fairlock_tests::eventually;
 
 use crate::clients::channel_of;
-use crate::combiner::Question;
+use crate::combiner::Call;
 use crate::command::Command;
 use crate::net::Statement;
 use crate::row::{Clock, Swap, micros};
@@ -40,11 +40,11 @@ fn a_late_decision_lasts_as_long_as_was_asked() {
     only(backend.release(&[hold(&y, &ann, take(&backend, &y, &ann))])).unwrap();
     take(&backend, &x, &ann);
     let store = &backend.0;
-    let (mut question, _reply) = Question::new(&y.name, soon(), Command::acquire(&ask(&y, &ann, 1)));
+    let asked = [(&y.name, Command::acquire(&ask(&y, &ann, 1)))];
+    let (_call, mut questions) = Call::asking(asked, soon());
     let (now, _) = store.recent.clock(Instant::now()).unwrap();
     let clock = Clock { now, late: SECOND * 10, waited: None };
-    let swap =
-        Swap::decide(store, &y.name, std::slice::from_mut(&mut question), None, clock).unwrap().unwrap();
+    let swap = Swap::decide(store, &y.name, &mut questions, None, clock).unwrap().unwrap();
     let before = number(&mut con, "select fairlock.micros()");
     con.flight(&[swap.statement(&y.name, Some(0))], soon()).unwrap();
     let ends = number(&mut con, "select h_ends from fairlock.lock where name = 'y'");
@@ -61,13 +61,11 @@ fn a_late_renewal_ends_no_sooner_than_before() {
     let ends = |con: &mut _| number(con, "select h_ends from fairlock.lock");
     let before = ends(&mut con);
     let renew = fairlock_core::backend::Renew::Hold { hold: held, holds: 1, lease: LEASE - SECOND };
-    let (mut question, _reply) = Question::new(&x.name, soon(), Command::renew([renew].iter()));
+    let (_call, mut questions) = Call::asking([(&x.name, Command::renew([renew].iter()))], soon());
     let (row, _) = store.recent.row(&x.name).unwrap();
     let (now, _) = store.recent.clock(Instant::now()).unwrap();
     let clock = Clock { now, late: SECOND * 1000, waited: None };
-    let swap = Swap::decide(store, &x.name, std::slice::from_mut(&mut question), Some(&row), clock)
-        .unwrap()
-        .unwrap();
+    let swap = Swap::decide(store, &x.name, &mut questions, Some(&row), clock).unwrap().unwrap();
     con.flight(&[swap.statement(&x.name, Some(0))], soon()).unwrap();
     let longer = ends(&mut con) - before;
     assert!((0..micros(SECOND * 500)).contains(&longer), "{longer}");
