@@ -26,9 +26,6 @@ pub(crate) enum Command {
     Kick(Named),
     ForceRelease(LockId),
     TakeHold(Named),
-    #[cfg(feature = "servers")]
-    #[cfg(test)]
-    LoseHold,
 }
 
 /// What a [`Place`] or a [`Hold`] names.
@@ -98,12 +95,6 @@ impl Command {
                 entry.force_release(context, lock).map_err(Failure::by_rules)?.into()
             }
             Command::TakeHold(hold) => entry.take_hold(context, &hold.hold()).into(),
-            #[cfg(feature = "servers")]
-            #[cfg(test)]
-            Command::LoseHold => {
-                entry.lose_hold();
-                Released::Released.into()
-            }
         };
         answer.shorten(late);
         Ok(answer)

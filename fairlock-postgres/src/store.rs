@@ -214,12 +214,6 @@ impl Recent {
     pub(crate) fn is_written(&self, lock: &LockName) {
         self.blocked.lock().remove(lock);
     }
-
-    #[cfg(feature = "servers")]
-    #[cfg(test)]
-    pub(crate) fn forget_rows(&self) {
-        *self.rows.lock() = Rows::default();
-    }
 }
 
 /// How many locks a part of a client's renewals has, and where the next round begins. A part is one transaction, and a server may be too
