@@ -169,8 +169,7 @@ impl PostgresBuilder {
     /// As there.
     pub fn migrate(self) -> Result<(), Error> {
         let in_time = || Instant::now() + Duration::from_secs(10);
-        let address = Address { logins: self.logins, ..Address::parse(&self.url, &self.tls)? };
-        let mut con = open(&address, in_time())?;
+        let mut con = open(&self.address_of(&self.url)?, in_time())?;
         Ok(schema::migrate(&mut con, in_time())?)
     }
 
@@ -191,16 +190,7 @@ impl PostgresBuilder {
 
     /// A backend that has not connected.
     pub(crate) fn unchecked(self) -> Result<PostgresBackend, Failure> {
-        let PostgresBuilder {
-            url,
-            listen_on,
-            tls,
-            logins,
-            wake_ups,
-            connections,
-            timeouts,
-            connect_within: _,
-        } = self;
+        let PostgresBuilder { wake_ups, connections, timeouts, .. } = self;
         let allowed = Duration::from_millis(10)..=Duration::from_secs(60);
         in_range("connect_timeout", timeouts.connect, &allowed, in_words)?;
         in_range("response_timeout", timeouts.response, &allowed, in_words)?;
@@ -208,12 +198,15 @@ impl PostgresBuilder {
             in_range("wake_ups", every, &(Duration::from_millis(1)..=*allowed.end()), in_words)?;
         }
         in_range("connections", connections, &(1..=MOST_CONNECTIONS), |n| n.to_string())?;
-        let at =
-            |url: &str| Ok::<_, Failure>(Address { logins: logins.clone(), ..Address::parse(url, &tls)? });
-        let address = at(&url)?;
-        let listen_at = listen_on.as_deref().map_or_else(|| Ok(address.clone()), at)?;
+        let address = self.address_of(&self.url)?;
+        let listen_at =
+            self.listen_on.as_deref().map_or_else(|| Ok(address.clone()), |url| self.address_of(url))?;
         let (pool, clients) = (Pool::new(address, timeouts, connections), Clients::new(listen_at, wake_ups));
-        Ok(PostgresBackend(Arc::new(Store::new(pool, connections, clients))))
+        Ok(PostgresBackend(Arc::new(Store::new(pool, clients))))
+    }
+
+    fn address_of(&self, url: &str) -> Result<Address, Failure> {
+        Ok(Address { logins: self.logins.clone(), ..Address::parse(url, &self.tls)? })
     }
 }
 

@@ -36,8 +36,8 @@ pub(crate) struct Clients {
     all: RwLock<HashMap<String, Arc<Client>>>,
     /// Where they listen.
     pub(crate) listen_at: Address,
-    /// How often they poll, if it is set so.
-    pub(crate) poll_every: Option<Duration>,
+    /// How they hear of grants.
+    pub(crate) wake_ups: WakeUps,
     deaf: Mutex<Option<Deaf>>,
 }
 
@@ -60,16 +60,7 @@ pub(crate) struct Client {
 
 impl Clients {
     pub(crate) fn new(listen_at: Address, wake_ups: WakeUps) -> Clients {
-        let poll_every = match wake_ups {
-            WakeUps::Listen => None,
-            WakeUps::Poll(every) => Some(every),
-        };
-        Clients { all: RwLock::default(), listen_at, poll_every, deaf: Mutex::default() }
-    }
-
-    /// How these clients hear of grants.
-    pub(crate) fn wake_ups(&self) -> WakeUps {
-        self.poll_every.map_or(WakeUps::Listen, WakeUps::Poll)
+        Clients { all: RwLock::default(), listen_at, wake_ups, deaf: Mutex::default() }
     }
 
     /// Until when the clients poll, since a message was not heard.

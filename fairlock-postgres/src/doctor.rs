@@ -238,17 +238,15 @@ impl Visit<'_> {
     }
 
     fn layout(&mut self) -> Found {
-        match check(&mut self.con, self.backend.0.pool.deadline()) {
-            Ok(_) => Ok((Verdict::Good, "this version can use the tables".into())),
-            Err(failure)
-                if matches!(
-                    failure.kind,
-                    BackendErrorKind::InvalidConfig | BackendErrorKind::Unsupported
-                ) =>
-            {
+        let deadline = self.soon();
+        let Err(failure) = check(&mut self.con, deadline) else {
+            return Ok((Verdict::Good, "this version can use the tables".into()));
+        };
+        match failure.kind {
+            BackendErrorKind::InvalidConfig | BackendErrorKind::Unsupported => {
                 Ok((Verdict::Unsafe, (&BackendError::from(failure)).into()))
             }
-            Err(failure) => Err(failure),
+            _ => Err(failure),
         }
     }
 
@@ -267,12 +265,10 @@ impl Visit<'_> {
     fn trial(&mut self, lock: &LockId) -> Found {
         let tried = try_out(self.backend, lock);
         self.forget(lock);
+        let failed = |why: &str| format!("a lock can't be taken and given back: {why}");
         Ok(match tried {
             Ok(()) => (Verdict::Good, "a lock was taken and given back".into()),
-            Err(error) => {
-                let text = |error: &str| format!("a lock can't be taken and given back: {error}");
-                (Verdict::Unsafe, Text::from(&error).reworded(text))
-            }
+            Err(error) => (Verdict::Unsafe, Text::from(&error).reworded(failed)),
         })
     }
 
@@ -280,18 +276,14 @@ impl Visit<'_> {
     /// within a process no message is sent.
     fn hand_overs(&mut self, lock: &LockId) -> Found {
         let Store { pool, clients, .. } = &*self.backend.0;
-        let of_other = Clients::new(clients.listen_at.clone(), clients.wake_ups());
-        let other = Store::new(Pool::new(pool.address.clone(), pool.timeouts, 2), 2, of_other);
+        let of_other = Clients::new(clients.listen_at.clone(), clients.wake_ups);
+        let other = Store::new(Pool::new(pool.address.clone(), pool.timeouts, 2), of_other);
         let without = "see `wake-ups` above, and behind a pooler set the server's address for them";
         let without = Text::from(without).about_setting("listen_on");
         let found = hand_over([self.backend, &PostgresBackend(Arc::new(other))], lock, without);
         self.forget(lock);
-        Ok(found.unwrap_or_else(|error| {
-            (
-                Verdict::Unknown,
-                Text::from(&error).reworded(|error| format!("a lock was not handed over: {error}")),
-            )
-        }))
+        let failed = |why: &str| format!("a lock was not handed over: {why}");
+        Ok(found.unwrap_or_else(|error| (Verdict::Unknown, Text::from(&error).reworded(failed))))
     }
 
     /// Deletes the row of the lock. Without the right it stays for a day.

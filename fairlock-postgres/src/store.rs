@@ -63,8 +63,8 @@ pub(crate) struct Store {
 
 impl Store {
     /// A store that has not connected.
-    pub(crate) fn new(pool: Pool, connections: usize, clients: Clients) -> Store {
-        let combiner = Combiner::new(connections, pool.timeouts.response / 2);
+    pub(crate) fn new(pool: Pool, clients: Clients) -> Store {
+        let combiner = Combiner::new(pool.most, pool.timeouts.response / 2);
         let (sweeper, pace) = (Mutex::new(Sweeper::new()), Pace::new());
         Store { pool, clients, recent: Recent::default(), combiner, sweeper, pace }
     }

@@ -44,7 +44,7 @@ use fairlock_core::backend::{
 };
 use fairlock_rules::WakeUp;
 
-use crate::clients::{Client, Link, Phase, Waiting, channel_of, key_of};
+use crate::clients::{Client, Link, Phase, Waiting, WakeUps, channel_of, key_of};
 use crate::net::statement::{NOTIFY, SERVER};
 use crate::net::{Connection, Failure, Statement, open};
 use crate::row::{AFTER, Loaded, changed};
@@ -71,7 +71,8 @@ impl Client {
     fn waits(self: &Arc<Client>, store: &Arc<Store>, place: &Place<'_>, until: Instant) -> Option<u64> {
         let mut failed = None;
         let session = self.link.waits(place, until, || {
-            let listener = Listener::new(store, self);
+            let (store, client) = (Arc::downgrade(store), Arc::downgrade(self));
+            let listener = Listener { store, client, link: Arc::clone(&self.link), name: self.name.clone() };
             let thread = thread::Builder::new().name("fairlock-pg-wake".to_owned());
             failed = thread.spawn(move || listener.run()).err();
             failed.is_none()
@@ -148,11 +149,6 @@ struct Listener {
 }
 
 impl Listener {
-    fn new(store: &Arc<Store>, client: &Arc<Client>) -> Listener {
-        let (link, name) = (Arc::clone(&client.link), client.name.clone());
-        Listener { store: Arc::downgrade(store), client: Arc::downgrade(client), link, name }
-    }
-
     /// A panic costs the connection, as the server's end of it does.
     fn run(self) {
         let mut panics = 0_u32;
@@ -179,10 +175,14 @@ impl Listener {
         let mut failures = 0_u32;
         loop {
             let Some(store) = self.store.upgrade() else { return };
-            let (every, deaf_until) = (store.clients.poll_every, store.clients.deaf_until());
-            if every.is_some() || deaf_until.is_some_and(|until| Instant::now() < until) {
+            let deaf_until = store.clients.deaf_until();
+            let every = match store.clients.wake_ups {
+                WakeUps::Poll(every) => Some(every),
+                WakeUps::Listen => deaf_until.filter(|until| Instant::now() < *until).and(Some(POLLS_EVERY)),
+            };
+            if let Some(every) = every {
                 drop(store);
-                if self.poll(every.unwrap_or(POLLS_EVERY), deaf_until) {
+                if self.poll(every, deaf_until) {
                     return;
                 }
                 continue;

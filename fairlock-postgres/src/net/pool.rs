@@ -69,7 +69,8 @@ const MOST_UNTOLD: usize = 256;
 pub(crate) struct Pool {
     pub(crate) address: Address,
     pub(crate) timeouts: Timeouts,
-    most: usize,
+    /// How many connections there are at most.
+    pub(crate) most: usize,
     shared: Arc<PoolInner>,
     broken: AtomicU64,
     /// Whether commits have waited for the server's disk in a session as it began. From then on they do in all.
