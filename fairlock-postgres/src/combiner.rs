@@ -181,12 +181,7 @@ impl Combiner {
     /// Takes the questions of a leaving caller out. Nothing that may still have an effect was sent for them.
     fn give_up(&self, state: &mut CombinerState, call: &Arc<Call>) {
         for question in state.waiting.extract_if(.., |question| question.is_of(call)) {
-            let why = if question.is_blocked {
-                Failure::blocked()
-            } else {
-                Failure::broken("all connections are in use")
-            };
-            question.tell(Err(why));
+            question.give_up("all connections are in use");
         }
     }
 
@@ -196,9 +191,7 @@ impl Combiner {
         let at = state.waiting.iter().take_while(|question| question.is_blocked).count();
         for question in questions.into_iter().rev() {
             if Instant::now() >= question.deadline() {
-                let late = Failure::broken("no answer in time");
-                let why = if question.is_blocked { Failure::blocked() } else { late };
-                question.tell(Err(why));
+                question.give_up("no answer in time");
                 continue;
             }
             let same = |later: &&mut Question| later.lock == question.lock;
@@ -255,9 +248,10 @@ impl Question {
         answer.as_ref().is_ok_and(Answer::is_promise)
     }
 
-    /// Tells the caller the answer, or why it does not count.
-    pub(crate) fn tell(mut self, done: Result<(), Failure>) {
-        self.done = Some(done);
+    /// Tells the caller that there is no answer: others had the row, or else this.
+    fn give_up(self, why: &str) {
+        let why = if self.is_blocked { Failure::blocked() } else { Failure::broken(why) };
+        tell([self], &Err(why));
     }
 
     fn is_of(&self, call: &Arc<Call>) -> bool {
@@ -279,9 +273,9 @@ impl Drop for Question {
     }
 }
 
-/// Tells the callers the end of their questions: done, or the failure.
+/// Tells the callers the answers to their questions, or why these do not count.
 pub(crate) fn tell(questions: impl IntoIterator<Item = Question>, done: &Result<(), Failure>) {
-    questions.into_iter().for_each(|question| question.tell(done.clone()));
+    questions.into_iter().for_each(|mut question| question.done = Some(done.clone()));
 }
 
 /// A caller that waits for the answers to its questions, or for work.

@@ -54,10 +54,6 @@ impl Command {
         Command::Renew(items.map(named).collect())
     }
 
-    pub(crate) fn is_acquire(&self) -> bool {
-        matches!(self, Command::Acquire { .. })
-    }
-
     /// Whether an answer that changes nothing may be read from a row as it was committed last. Other answers are written, so they wait
     /// for the transaction that has the row locked: it may be an earlier attempt of the same request, on its way to its commit.
     pub(crate) fn may_be_read(&self) -> bool {

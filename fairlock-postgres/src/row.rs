@@ -129,8 +129,7 @@ impl Swap {
         }
         let wake_ups = store_context.take_wake_ups();
         let written = LockRow::of(entry, store_context.last_number(), store.pool.encoding(), shows_itself);
-        let is_as_loaded = row.map_or_else(|| Ok(written.is_unused()), |row| written.is_as_loaded(row))?;
-        if is_as_loaded && wake_ups.is_empty() && !is_written {
+        if written.is_as_loaded(row)? && wake_ups.is_empty() && !is_written {
             return Ok(None);
         }
         Ok(Some(Swap {
@@ -139,7 +138,7 @@ impl Swap {
             until: micros(now.saturating_add(left)),
             gone: waited.is_none().then_some(gone),
             was_locked: was_locked || waited.is_some(),
-            grace_ends: row.map_or(Ok(0), grace_of)?.max(micros(now)),
+            grace_ends: row.map_or(Ok(0), |row| row.number(GRACE_ENDS))?.max(micros(now)),
             late: written.late_end(row, late)?,
             row: written,
             has_standby: flag(HAS_STANDBY)?,
@@ -239,17 +238,13 @@ impl LockRow {
         LockRow { last: last.cast_signed(), dead_at, hold, heads, state }
     }
 
-    /// Whether the row would be written as it was loaded.
-    fn is_as_loaded(&self, row: &Row) -> Result<bool, Failure> {
+    /// Whether the row would be written as it was loaded. An unused lock needs no row.
+    fn is_as_loaded(&self, row: Option<&Row>) -> Result<bool, Failure> {
+        let Some(row) = row else { return Ok(self.hold.is_none() && self.state.is_empty()) };
         Ok(self.last == row.number(0)?
             && self.hold == hold_of(row)?
             && self.heads == row.numbers(HEADS)?
             && self.state == row.bytes(STATE)?)
-    }
-
-    /// Whether a lock without a row would have this row.
-    fn is_unused(&self) -> bool {
-        self.hold.is_none() && self.state.is_empty()
     }
 
     /// By how much the end of the hold may be taken back, at most so much, without an earlier end than in this row.
@@ -285,11 +280,6 @@ impl LockRow {
 /// The server's clock when the row was read.
 pub(crate) fn clock_of(row: &Row) -> Result<Moment, Failure> {
     Ok(moment(row.number(NOW)?))
-}
-
-/// Until when nothing is granted, as the row was read.
-fn grace_of(row: &Row) -> Result<i64, Failure> {
-    row.number(GRACE_ENDS)
 }
 
 /// Reads the rows of these locks that have another revision than this.

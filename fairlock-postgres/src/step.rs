@@ -204,7 +204,8 @@ impl Step<'_> {
     }
 
     fn is_of_requests(&self, lock: &LockName) -> bool {
-        self.asked.get(lock).is_some_and(|asked| asked.iter().all(|one| one.command.is_acquire()))
+        let is_request = |question: &Question| matches!(question.command, Command::Acquire { .. });
+        self.asked.get(lock).is_some_and(|asked| asked.iter().all(is_request))
     }
 
     /// Decides on the row as it was seen last. Requests take the lock for free if they have no use for that row, or if it is likely another

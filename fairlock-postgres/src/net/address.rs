@@ -179,7 +179,9 @@ impl Address {
             "target_session_attrs" if matches!(value.as_str(), "any" | "read-write" | "primary") => {}
             // These values ask for no more than fairlock has.
             "channel_binding" | "gssencmode" if matches!(value.as_str(), "disable" | "prefer") => {}
-            "target_session_attrs" | "channel_binding" | "gssencmode" => return Err(unsupported(name)),
+            "target_session_attrs" | "channel_binding" | "gssencmode" => {
+                return Err(Failure::invalid(format!("the address has an unsupported {name}")));
+            }
             _ => {
                 // What follows a & in a password that is not encoded is not repeated.
                 let is_name =
@@ -221,10 +223,6 @@ impl Address {
 /// The user that libpq takes, and sqlx, where the address names none.
 fn user_here(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     ["PGUSER", "USER", "LOGNAME"].into_iter().filter_map(variable).find(|user| !user.is_empty())
-}
-
-fn unsupported(option: &str) -> Failure {
-    Failure::invalid(format!("the address has an unsupported {option}"))
 }
 
 fn endpoint((host, port): Host) -> Endpoint {

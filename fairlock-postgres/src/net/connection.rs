@@ -38,7 +38,7 @@ pub(crate) struct Connection {
     /// How many bytes may still come for what was sent last.
     left: usize,
     /// What other sessions have sent by NOTIFY, and was not asked for yet.
-    messages: Vec<String>,
+    pub(super) messages: Vec<String>,
     /// Nothing more will come.
     is_over: bool,
     /// Where the server is, and who has logged in, to which database.
@@ -67,26 +67,24 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(super) fn new(stream: Stream, endpoint: &Endpoint, address: &Address, has_tls: bool) -> Connection {
-        let (incoming, messages, is_over, trips, process, unready) = Default::default();
-        let (is_in_transaction, prepared, known, is_unsynced, encoding, grace_ends) = Default::default();
         Connection {
             stream,
-            incoming,
+            incoming: BytesMut::new(),
             left: LONGEST,
-            messages,
-            is_over,
+            messages: Vec::new(),
+            is_over: false,
             endpoint: endpoint.clone(),
             address: address.clone(),
             has_tls,
-            trips,
-            process,
-            unready,
-            is_in_transaction,
-            prepared,
-            known,
-            is_unsynced,
-            encoding,
-            grace_ends,
+            trips: 0,
+            process: (0, 0),
+            unready: 0,
+            is_in_transaction: false,
+            prepared: None,
+            known: 0,
+            is_unsynced: false,
+            encoding: Encoding::default(),
+            grace_ends: None,
         }
     }
 
@@ -345,11 +343,6 @@ impl Connection {
             }
         }
         Ok(std::mem::take(&mut self.messages))
-    }
-
-    /// Drops messages that came between answers: a pooler may lend a session that listens for another client.
-    pub(super) fn forget_messages(&mut self) {
-        self.messages.clear();
     }
 
     /// The server's words, without a password.

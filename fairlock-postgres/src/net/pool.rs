@@ -153,7 +153,7 @@ impl Pool {
             Some(con) => con,
             None => self.open(deadline).map_err(Failure::unsent)?,
         };
-        con.forget_messages();
+        con.messages.clear(); // a pooler may lend a session that listens for another client
         let done = act(&mut con).map_err(|failure| {
             let failure = schema::explained(&mut con, failure, deadline);
             failure.within(self.timeouts.response, "response_timeout").of_link_to(&con.endpoint)
@@ -163,7 +163,7 @@ impl Pool {
             self.leave_to_thread(con);
         // An open transaction may have a row lock.
         } else if is_kept && (!con.is_in_transaction || con.script("rollback", deadline).is_ok()) {
-            lent.give_back(con);
+            self.shared.state.lock().idle.push(con);
         } else {
             self.broken.fetch_add(1, Ordering::Relaxed);
             let had_time = deadline.saturating_duration_since(began) >= self.timeouts.response / 2;
@@ -326,12 +326,6 @@ impl Drop for Ending {
 /// How long after the last extra session the next may open, if all sessions are ending and there are `more` extra sessions.
 fn one_more_after(more: usize) -> Duration {
     Duration::from_secs(1 << more.min(4))
-}
-
-impl Lent<'_> {
-    fn give_back(self, con: Connection) {
-        self.0.state.lock().idle.push(con);
-    }
 }
 
 impl Drop for Lent<'_> {
