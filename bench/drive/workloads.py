@@ -176,12 +176,13 @@ def processes(servers, scale, peer, _):
     return figures
 
 
-def crowd(servers, scale, build=None, peer="fairlock", count=8, seconds=None):
-    """Processes with one thread each that always want the lock, and hold it for no time."""
+def crowd(servers, scale, build=None, peer="fairlock", count=8, seconds=None, hold=0):
+    """Processes with one thread each that always want the lock, and hold it for no time, or so many milliseconds."""
     name, workers = new_name(), []
     try:
         for _ in range(count):
-            workers.append(Worker(servers, peer, "turns", name, seconds=seconds or scale.seconds, warm=0.05, build=build, flags=SMALL_JAVA))
+            workers.append(Worker(servers, peer, "turns", name, seconds=seconds or scale.seconds, hold=hold, warm=0.05, build=build,
+                                  flags=SMALL_JAVA))
         for worker in workers:
             worker.expect("ready")
         for worker in workers:
@@ -376,6 +377,15 @@ def far(servers, scale, peer, millis):
             **{f"next owner, {at}": gap[f"gap {at} µs"] / trip for at in ("p50", "p99") if gap[f"gap {at} µs"]}}
 
 
+def far_calls(servers, scale, peer, millis):
+    """Round trips of fairlock's calls: a cycle on a new name, a try in vain, and a hand-over to who came during the hold."""
+    with servers.far_away(millis):
+        trip, new, busy = (cycles(servers, scale, at, mode)["p50 µs"]
+                           for at, mode in (("raw-ping", "uncontended"), (peer, "new"), (peer, "busy")))
+        gap = crowd(servers, scale, peer=peer, count=4, seconds=1 if scale.quick else 4, hold=5 * millis)
+    return {"new name": new / trip, "busy try": busy / trip, "next in line": gap["gap p50 µs"] / trip}
+
+
 def far_tasks(servers, scale, peer, millis):
     """1,000 tasks, or threads, with a free lock each, over a network."""
     with servers.far_away(millis):
@@ -422,11 +432,12 @@ WORKLOADS = (
     (16, "stores: free, apart", apart, (8,), STORES),
     (16, "stores: hand-off", hand_off, (8, 32), STORES),
     (17, "far", far, (1, 10), ("fairlock", "fairlock-tasks", *NEAR_ALL[1:], "postgres-fairlock", "postgres-advisory")),
+    (17, "far: calls", far_calls, (1, 10), ("fairlock", "postgres-fairlock")),
     (17, "far: tasks", far_tasks, (10,), ("fairlock", "fairlock-tasks", "rslock-tasks", "async-redis-lock", "distkit")),
     (17, "far: waits", far_waits, (15,), ("postgres-fairlock",)),
     (18, "files", files, (None,), ("beside flock",)),
 )
 # Fewer rounds: counts, and a slow workload with a sample of 48 clients per round.
 MOST_ROUNDS = {"uncontended: commands": 1, "hand-off: commands": 1, "processes": 1,
-               "stores: processes": 1, "far": 1, "far: waits": 1}
+               "stores: processes": 1, "far": 1, "far: calls": 1, "far: waits": 1}
 REFUSALS = (Stuck, Refused)

@@ -59,4 +59,8 @@ impl Lock for fairlock::Lock {
         fairlock::Lock::lock(self)?.leak();
         Ok(())
     }
+
+    fn find_held(&self) -> Outcome {
+        self.try_lock()?.granted().map_or(Ok(()), |_| Err("it was free".into()))
+    }
 }

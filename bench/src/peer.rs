@@ -21,4 +21,9 @@ pub trait Lock {
 
     /// Takes the lock and keeps it.
     fn keep(&self) -> Outcome;
+
+    /// Finds that another owner has the lock.
+    fn find_held(&self) -> Outcome {
+        Err("this library is not asked for that".into())
+    }
 }

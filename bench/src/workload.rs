@@ -64,6 +64,17 @@ pub fn run<P: Peer>(peer: &P, order: &Order) -> Outcome {
             lock.keep()?;
             order.cycles(|| lock.hold(&mut || {}))
         }
+        "new" => {
+            let mut number = 0_u64;
+            order.cycles(|| {
+                number += 1;
+                peer.lock(&format!("{}:{number}", order.name))?.hold(&mut || {})
+            })
+        }
+        "busy" => {
+            thread::scope(|threads| drop(threads.spawn(|| lock.keep().is_ok()))); // another owner
+            order.cycles(|| lock.find_held())
+        }
         "turns" => say_events(order, |seconds, hold| turns(peer, order, seconds, hold), || peer.polled()),
         "hold" => {
             handshake()?;
