@@ -167,7 +167,8 @@ impl<'a> Way<'a> {
                     if is_kicked { Asked::Kick((&place).into()) } else { Asked::Withdraw((&place).into()) };
                 format!("{:?}", self.ask::<Withdrawn>(by, command)).split(' ').next().unwrap().to_owned()
             }
-            Command::Ends => self.change("h_ends = least(h_ends, fairlock.micros())", con),
+            // Only that of a hold: `least` of a null and a time is the time.
+            Command::Ends => self.change("h_ends = h_ends - greatest(h_ends - fairlock.micros(), 0)", con),
             Command::ClockGoesBack => self.change("last = last + 60000000", con),
         }
     }
@@ -215,6 +216,7 @@ fn scenes() -> Vec<Vec<Command>> {
         vec![asks(0, 1), Command::Release { latest: 0, owner: None, request: 1, token: 0 }, RELEASE],
         vec![asks(0, 1), Command::Release { latest: 0, owner: Some(1), request: 0, token: 0 }, RELEASE],
         vec![asks(0, 1), Command::Ends, RELEASE, asks(0, 1), Command::Ends, asks(1, 1), RELEASE],
+        vec![asks(0, 1), RELEASE, Command::Ends, Command::Ends, RELEASE],
         vec![asks(0, 1), RELEASE, Command::ClockGoesBack, asks(1, 1), RELEASE, asks(2, 1)],
         vec![asks(0, 1), Command::ClockGoesBack, RELEASE, Command::ClockGoesBack, asks(0, 1)],
         [&all_wait[..], &[RELEASE, asks(0, 1), RELEASE, RELEASE, RELEASE, asks(0, 2), RELEASE]].concat(),
