@@ -349,8 +349,7 @@ impl Call {
     /// Waits until the caller is called, all its questions are answered, or the time is over. Returns whether all are answered.
     fn is_answered_by(&self, until: Instant) -> bool {
         let mut state = self.state.lock();
-        while state.waits && !state.is_answered() && !self.changed.wait_until(&mut state, until).timed_out() {
-        }
+        self.changed.wait_while_until(&mut state, |state| state.waits && !state.is_answered(), until);
         state.waits = false;
         state.is_answered()
     }
