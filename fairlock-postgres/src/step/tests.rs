@@ -259,6 +259,13 @@ fn swaps_of_stale_rows_do_what_a_row_lock_does() {
             let mut outcome = |way: &mut Way<'_>| (way.run(*by, *command, con), way.row(con), way.queue());
             let outcomes = [outcome(&mut swaps), outcome(&mut locks)];
             prop_assert_eq!(&outcomes[0], &outcomes[1], "after {:?}", &commands[..=at]);
+            // An unused row stays for a day after its last number.
+            let [(answer, row, _), _] = outcomes;
+            prop_assert!(
+                answer != "Released" || !row.contains(" dead f {} t "),
+                "{row} after {:?}",
+                &commands[..=at]
+            );
         }
         cases.set((case + 1, [calls[0] + swaps.calls[0], calls[1] + swaps.calls[1]]));
         Ok(())
