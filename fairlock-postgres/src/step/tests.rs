@@ -169,7 +169,12 @@ impl<'a> Way<'a> {
             }
             // Only that of a hold: `least` of a null and a time is the time.
             Command::Ends => self.change("h_ends = h_ends - greatest(h_ends - fairlock.micros(), 0)", con),
-            Command::ClockGoesBack => self.change("last = last + 60000000", con),
+            // The row stays for a day after that number, too.
+            Command::ClockGoesBack => {
+                let later =
+                    "last = last + 60000000, dead_at = greatest(dead_at, last + 60000000 + 86400000000)";
+                self.change(later, con)
+            }
         }
     }
 
@@ -217,6 +222,7 @@ fn scenes() -> Vec<Vec<Command>> {
         vec![asks(0, 1), Command::Release { latest: 0, owner: Some(1), request: 0, token: 0 }, RELEASE],
         vec![asks(0, 1), Command::Ends, RELEASE, asks(0, 1), Command::Ends, asks(1, 1), RELEASE],
         vec![asks(0, 1), RELEASE, Command::Ends, Command::Ends, RELEASE],
+        vec![asks(0, 1), RELEASE, Command::ClockGoesBack, Command::Ends, RELEASE],
         vec![asks(0, 1), RELEASE, Command::ClockGoesBack, asks(1, 1), RELEASE, asks(2, 1)],
         vec![asks(0, 1), Command::ClockGoesBack, RELEASE, Command::ClockGoesBack, asks(0, 1)],
         [&all_wait[..], &[RELEASE, asks(0, 1), RELEASE, RELEASE, RELEASE, asks(0, 2), RELEASE]].concat(),
