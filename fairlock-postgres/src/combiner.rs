@@ -268,7 +268,9 @@ impl Drop for Question {
             Some(answer) => done.map_err(Failure::maybe_sent).and(answer),
             None => Err(done.err().unwrap_or_else(Failure::senseless).unsent()),
         };
-        self.call.state.lock().answers[self.at] = Some(answer);
+        let mut state = self.call.state.lock();
+        let former = state.answers[self.at].replace(answer);
+        state.left -= usize::from(former.is_none());
         self.call.changed.notify_one();
     }
 }
@@ -288,14 +290,10 @@ pub(crate) struct Call {
 struct CallState {
     /// The answers so far, in the order of the questions.
     answers: Vec<Option<Result<Answer, Failure>>>,
+    /// How many are missing.
+    left: usize,
     /// The caller can be called to work: it makes no step, waits, and was not called.
     waits: bool,
-}
-
-impl CallState {
-    fn is_answered(&self) -> bool {
-        self.answers.iter().all(Option::is_some)
-    }
 }
 
 impl Call {
@@ -313,7 +311,7 @@ impl Call {
 
     fn new(questions: usize, deadline: Instant) -> Arc<Call> {
         let answers = (0..questions).map(|_| None).collect();
-        let state = Mutex::new(CallState { answers, waits: false });
+        let state = Mutex::new(CallState { answers, left: questions, waits: false });
         Arc::new(Call { deadline, state, changed: Condvar::new() })
     }
 
@@ -338,7 +336,7 @@ impl Call {
     /// Has the caller look for work, if it waits.
     fn calls(&self) -> bool {
         let mut state = self.state.lock();
-        let comes = state.waits && !state.is_answered();
+        let comes = state.waits && state.left > 0;
         if comes {
             state.waits = false;
             self.changed.notify_one();
@@ -349,9 +347,9 @@ impl Call {
     /// Waits until the caller is called, all its questions are answered, or the time is over. Returns whether all are answered.
     fn is_answered_by(&self, until: Instant) -> bool {
         let mut state = self.state.lock();
-        self.changed.wait_while_until(&mut state, |state| state.waits && !state.is_answered(), until);
+        self.changed.wait_while_until(&mut state, |state| state.waits && state.left > 0, until);
         state.waits = false;
-        state.is_answered()
+        state.left == 0
     }
 }
 
