@@ -36,7 +36,7 @@ fn run_both() -> Result<[Timeline; 2], Failure> {
             Ok((lock.reader().clone(), lock.writer().clone()))
         })?,
         run("fair lock: one at a time", |prices| {
-            let lock = common::connect()?.fair_lock(&format!("{prices}-fair"))?;
+            let lock = common::connect()?.fair_lock(format!("{prices}-fair"))?;
             Ok((lock.clone(), lock))
         })?,
     ])

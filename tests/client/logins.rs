@@ -152,7 +152,7 @@ impl Busy {
 fn try_for_others(clients: &[Client; 2], busy: &Busy) {
     for number in (0..HOLDS).cycle().take_while(|_| !busy.is_over.load(Ordering::SeqCst)) {
         for (client, of) in clients.iter().zip([1, 0]) {
-            let lock = client.fair_lock(&name(of, number)).unwrap();
+            let lock = client.fair_lock(name(of, number)).unwrap();
             match lock.try_lock() {
                 Ok(taken) => {
                     let name = name(of, number);

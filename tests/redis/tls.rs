@@ -46,7 +46,7 @@ fn is_the_second_process() -> bool {
 /// Ten locks, each granted to both.
 fn take_turns(clients: &[Client; 2]) {
     for number in 0..10 {
-        let lock = |client: &Client| client.fair_lock(&format!("lock:{number}")).unwrap();
+        let lock = |client: &Client| client.fair_lock(format!("lock:{number}")).unwrap();
         let [first, second] = clients.each_ref().map(|client| lock(client).request().unwrap());
         first.wait().unwrap().unlock().unwrap();
         second.wait().unwrap().unlock().unwrap();

@@ -17,7 +17,7 @@ fn what_happens_meanwhile_brings_no_look_forward() {
     let lines = || lines_about(&id).iter().filter(|(_, line)| line.contains(" has waited for ")).count();
     let begin = |n| {
         store.plan().acquire.push_back(queued(0));
-        let request = client.fair_lock(&format!("slow:{n}")).unwrap().request().unwrap();
+        let request = client.fair_lock(format!("slow:{n}")).unwrap().request().unwrap();
         clock.advance(ms(150));
         request
     };

@@ -108,7 +108,7 @@ fn a_call_that_is_held_up_delays_no_lock_of_another_shard() {
     let mut names = (0..).map(|number| format!("other:{number}"));
     let is_elsewhere =
         |name: &String| Shared::shard_of(&LockName::new(name).unwrap()) != Shared::shard_of(&orders);
-    let other = client.fair_lock(&names.find(is_elsewhere).unwrap()).unwrap();
+    let other = client.fair_lock(names.find(is_elsewhere).unwrap()).unwrap();
     let held_up = backend.0.store_of(&orders); // as by a thread in the middle of a call
     let (sender, done) = mpsc::channel();
     std::thread::spawn(move || {

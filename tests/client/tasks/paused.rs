@@ -20,12 +20,12 @@ fn paused() -> Runtime {
 
 /// A lock of each kind, whose holders exclude each other.
 fn locks(client: &Client, name: &str) -> Vec<AsyncLock> {
-    let rw = client.rw_lock(&format!("rw:{name}")).unwrap();
+    let rw = client.rw_lock(format!("rw:{name}")).unwrap();
     vec![
-        client.fair_lock(&format!("fair:{name}")).unwrap().to_async(),
-        client.plain_lock(&format!("plain:{name}")).unwrap().to_async(),
+        client.fair_lock(format!("fair:{name}")).unwrap().to_async(),
+        client.plain_lock(format!("plain:{name}")).unwrap().to_async(),
         rw.writer().to_async(),
-        client.semaphore(&format!("permit:{name}"), 1).unwrap().to_async().many(1).unwrap(),
+        client.semaphore(format!("permit:{name}"), 1).unwrap().to_async().many(1).unwrap(),
     ]
 }
 

@@ -24,7 +24,7 @@ fn a_full_disk_is_an_error_in_words_and_space_ends_it() {
     assert!(full.contains("could not extend file"), "{full}");
     // A new lock needs a new row. Some may find room in a page that has some left.
     let refused = (0..500).find_map(|number| {
-        let lock = ours.fair_lock(&format!("new:{number}")).unwrap();
+        let lock = ours.fair_lock(format!("new:{number}")).unwrap();
         within(SOON, || lock.try_lock()).err()
     });
     let refused = refused.expect("not all have room");

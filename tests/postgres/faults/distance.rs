@@ -37,7 +37,7 @@ fn many_waits_and_readers_far_from_the_server_lose_nothing() {
     let held = by_threads(names.clone(), |name| take_now(&theirs, &name));
     let waiting = by_threads(names.clone(), |name| request(&ours, &name));
     let reading = by_threads(names.clone(), |name| {
-        let lock = ours.rw_lock(&format!("read {name}")).unwrap().owned_by(&ours.new_owner()).unwrap();
+        let lock = ours.rw_lock(format!("read {name}")).unwrap().owned_by(&ours.new_owner()).unwrap();
         lock.read().unwrap()
     });
     let lines = log_lines("").len();

@@ -62,7 +62,7 @@ fn a_host_that_became_read_only_is_left_for_the_other() {
     thread::scope(|scope| {
         (0..4).for_each(|n| {
             let ours = &ours;
-            scope.spawn(move || take(&ours.fair_lock(&format!("of {n}")).unwrap()).unlock().unwrap());
+            scope.spawn(move || take(&ours.fair_lock(format!("of {n}")).unwrap()).unlock().unwrap());
         });
     });
     for sql in ["alter system set default_transaction_read_only = on", "select pg_reload_conf()"] {

@@ -59,7 +59,7 @@ fn threads_that_retry_at_blocked_rows_cost_others_nothing() {
     let backend = PostgresBackend::connect(&server.url()).unwrap();
     let ours = Client::builder(backend).lease(LEASE).outage_limit(LEASE / 3).build().unwrap();
     let held: Vec<_> = (0..5).map(|n| take_now(&ours, &format!("held {n}"))).collect();
-    let blocked: Vec<_> = (0..ROWS).map(|n| ours.fair_lock(&format!("blocked {n}")).unwrap()).collect();
+    let blocked: Vec<_> = (0..ROWS).map(|n| ours.fair_lock(format!("blocked {n}")).unwrap()).collect();
     blocked.iter().for_each(|lock| take(lock).unlock().unwrap());
     let mut con = server.con();
     let mut work = con.transaction().unwrap();
@@ -77,7 +77,7 @@ fn threads_that_retry_at_blocked_rows_cost_others_nothing() {
         }
         let (began, mut turns) = (Instant::now(), 0);
         while began.elapsed() < LEASE + LEASE / 3 {
-            let free = ours.fair_lock(&format!("free {turns}")).unwrap();
+            let free = ours.fair_lock(format!("free {turns}")).unwrap();
             let tried = free.try_lock().expect("a connection is free");
             tried.granted().expect("so is the lock").unlock().unwrap();
             turns += 1;

@@ -176,7 +176,7 @@ fn no_call_hangs_whatever_the_server_leaves_unsaid() {
     let client = patient(&server().url());
     eventually("nobody holds anything", || {
         for number in 0..FLIGHTS {
-            take(&client.fair_lock(&format!("silent:{number}")).unwrap()).unlock().unwrap();
+            take(&client.fair_lock(format!("silent:{number}")).unwrap()).unlock().unwrap();
         }
         left(server()).iter().all(|one| one.contains(": nobody, "))
     });
@@ -192,7 +192,7 @@ fn calls_in_time(number: usize) -> bool {
         || PostgresBackend::builder(&url).connect_timeout(ANSWER).response_timeout(ANSWER).connect();
     let Ok(backend) = within(ANSWER * 2 + SLACK, connecting) else { return false };
     let client = Client::builder(backend).lease(LEASE).place_ttl(PLACE).outage_limit(OUTAGE).build().unwrap();
-    let (lock, bound) = (client.fair_lock(&format!("silent:{number}")).unwrap(), OUTAGE + ANSWER * 4 + SLACK);
+    let (lock, bound) = (client.fair_lock(format!("silent:{number}")).unwrap(), OUTAGE + ANSWER * 4 + SLACK);
     let mut were_answered = within(bound, || lock.inspect()).is_ok();
     if let Ok(TryLock::Granted(guard)) = within(bound, || lock.try_lock()) {
         let waiting = within(bound, || lock.owned_by(&client.new_owner()).unwrap().try_lock_for(ms(50)));
