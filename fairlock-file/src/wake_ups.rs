@@ -203,6 +203,7 @@ mod tests {
         end(&path, &files, subscription);
     }
 
+    #[cfg(feature = "servers")] // takes seconds of real time
     #[test]
     fn a_thread_that_cannot_wait_lets_all_waiters_look_and_rests() {
         let path = std::env::temp_dir().join(ClientId::random().to_string());

@@ -319,6 +319,7 @@ pub(crate) fn channel_of(client: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(feature = "servers")]
     use fairlock_tests::eventually;
 
     use super::*;
@@ -342,6 +343,7 @@ mod tests {
         assert!(first.is_some() && link.session() != first, "another connection hears");
     }
 
+    #[cfg(feature = "servers")] // takes seconds of real time
     #[test]
     fn a_request_whose_place_is_over_keeps_no_thread() {
         let link = Link::default();

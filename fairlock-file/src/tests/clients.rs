@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "servers")]
+use fairlock_core::backend::Released;
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place as Asked, Released, Renew, Renewal,
-    RequestId, Wake, WakeSink, only,
+    Acquire, Acquired, Backend, BackendErrorKind, Hold, LockId, Place as Asked, Renew, Renewal, RequestId,
+    Wake, WakeSink, only,
 };
 use fairlock_core::{ClientId, LockKind, LockName, OwnerId, TryLock};
 use fairlock_rules::{WakeUp, WakeUpKind};
@@ -118,6 +120,7 @@ fn a_damaged_lock_keeps_no_other_from_being_renewed() {
 }
 
 /// Another process stands still in a step on one of them, whichever is asked about first.
+#[cfg(feature = "servers")] // takes seconds of real time
 #[test]
 fn a_lock_that_is_stuck_costs_the_others_nothing() {
     let (place, owner) = (Place::new(), OwnerId::new("a:1"));

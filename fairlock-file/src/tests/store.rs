@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+#[cfg(feature = "servers")]
+use fairlock_core::LostCause;
 use fairlock_core::backend::{Backend, BackendErrorKind, LockId};
-use fairlock_core::{Client, ClientId, Error, LockKind, LockName, LostCause, TryLock};
+use fairlock_core::{Client, ClientId, Error, LockKind, LockName, TryLock};
 
 use crate::FileBackend;
 use crate::dir::FILE_MODE;
@@ -61,6 +63,7 @@ pub(super) fn make_old(path: &Path, age: Duration) {
 
 pub(super) const DAYS: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
+#[cfg(feature = "servers")] // takes seconds of real time
 #[test]
 fn a_file_that_does_not_get_free_is_unavailable_in_its_bound() {
     let place = Place::new();
@@ -198,6 +201,7 @@ fn a_power_cut_between_two_names_leaves_an_unused_lock() {
 }
 
 /// The watchdog renews every 20 minutes.
+#[cfg(feature = "servers")] // takes seconds of real time
 #[test]
 fn a_hold_in_a_removed_directory_is_told_as_lost() {
     let place = Place::new();

@@ -125,6 +125,7 @@ fn each_address_of_a_host_is_tried() {
 
 /// The time for one address is a part of the time, and the connection has all of it.
 #[cfg(target_os = "linux")]
+#[cfg(feature = "servers")] // takes seconds of real time
 #[test]
 fn a_silent_address_leaves_time_for_the_next() {
     let (endpoint, ended) = server(serve);
