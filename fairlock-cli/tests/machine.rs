@@ -289,8 +289,8 @@ fn a_relative_directory_is_shown_as_a_whole_path() {
     let session = Session::new();
     let mut command = session.command(&["ls"]);
     command.env("FAIRLOCK_DIR", "fairlock").current_dir(session.0.path());
-    let first_line = format!("on this machine, in {}\n", session.dir().display());
-    Running::start(command).output().is(0, &first_line, "");
+    let place = format!("on this machine, in {}\n", session.dir().display());
+    Running::start(command).output().is(0, &format!("{place}no lock is held or waited for\n"), "");
 }
 
 #[test]
