@@ -247,8 +247,8 @@ fn long_help() -> String {
     format!("{RUN_HELP}\n{EXIT_CODES}\n\n{EXAMPLES}")
 }
 
-/// Show who holds a lock, and who waits for it: the holders, the length of the queue of --discipline, and its first waiters in order. One round trip, two for a
-/// read-write lock or a semaphore; more than 500 waiters take several, between which the queue may move.
+/// Show who holds a lock, and who waits for it: the holders, the length of the queue of --discipline, and its first waiters in order. One
+/// round trip, two for a read-write lock or a semaphore; more than 500 waiters take several, between which the queue may move.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  fairlock show orders --watch\n  fairlock show orders --from 101 --lines 50\n  fairlock show orders --exit-code >/dev/null && echo held"
