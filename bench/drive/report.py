@@ -152,6 +152,8 @@ for figure, what, peer, limit in (("next owner, p50", "from unlock to the next o
                found=absolute("far", millis, peer, figure) or absolute("far: calls", millis, peer, figure))
 target("1,000 tasks on free locks, 10 ms away: cycles/s ÷ rslock's", **at_least("0.9"),
        found=ratio(*(rounds("far: tasks", 10, peer, "ops/s") for peer in ("fairlock-tasks", "rslock-tasks"))))
+target("PostgreSQL: free locks taken in 8 s beside 100 threads at locked rows", **at_least("2317"),
+       found=absolute("stores: locked rows", 100, "postgres-fairlock-sync", "cycles"))
 for what, figure, limit in (("time", "p50 µs", "1.4"), ("processor time", "client µs", "2")):
     for called, peer in (("one thread", "fairlock-tasks-1"), ("two threads", "fairlock-tasks")):
         target(f"near: a task's cycle ÷ a thread's, {what}, tokio with {called}", **at_most(limit),
@@ -199,10 +201,10 @@ if far:
     out.append("Four processes always want the lock and hold it for no time. Times are in round trips: a PING over the same network is 1. *To the next "
                "owner*: from the call of unlock in one process to the return of lock in another one. A peer that polls hands over "
                "rarely, since the former owner takes the lock again.\n")
-    rows = [(peer, *absolute("far", far[-1], peer, "next owner, p50")) for peer in peers_of("far", far[-1])
-            if absolute("far", far[-1], peer, "next owner, p50")]
+    rows = [(peer, middle[1], middle[1], absolute("far", far[-1], peer, "next owner, p99")[1]) for peer in peers_of("far", far[-1])
+            if (middle := absolute("far", far[-1], peer, "next owner, p50"))]
     picture("far", "From unlock to the next owner, in round trips, by library", plot.bars(
-        f"From unlock to the next owner, {far[-1]} ms away", "round trips, p50; dashed: one", rows, "", 1))
+        f"From unlock to the next owner, {far[-1]} ms away", "round trips; bar and number: p50; line: up to p99; dashed: one trip", rows, "", 1))
     heads = ["free cycle", "to the next owner, p50", "p99", "hand-offs/s"]
     figures = ["free cycle", "next owner, p50", "next owner, p99", "hand-offs/s"]
     table(["library", *(f"{head}, {millis} ms" for millis in far for head in heads)],
@@ -365,6 +367,12 @@ if stores:
     table(["lock", *(head for head, *_ in columns)],
           [[called.get(peer, peer.removeprefix("postgres-")),
             *(shown(absolute(name, variant, peer, figure)) for _, name, variant, figure in columns)] for peer in stores])
+    if beside := variants_of("stores: locked rows"):
+        out.append("One thread takes free locks with new names for 8 s, beside threads of its client that ask for locks whose rows another session "
+                   "has locked. Commits are synchronous.\n")
+        table(["threads at locked rows", "free locks taken", "p50 µs", "p99 µs"],
+              [[str(n), *(shown(absolute("stores: locked rows", n, "postgres-fairlock-sync", figure)) for figure in ("cycles", "p50 µs", "p99 µs"))]
+               for n in beside])
 
 if result["missing"]:
     out.append("## What did not work\n")

@@ -9,6 +9,7 @@
 | idle | holds the lock, and COUNT threads wait without limit | |
 | many | COUNT threads lock and unlock 10,000 names | `ops n`; in Rust also the p50 and the p99 of a cycle, in ns |
 | apart | COUNT threads or tasks with a name each | the same |
+| locked rows | fairlock on PostgreSQL: free locks, one after the other, while COUNT threads ask at rows that are locked | the same |
 | renew | in Rust: takes COUNT locks and keeps them | |
 | steps | in a queue of COUNT places, as many hand-offs as each line that it reads says; with none, cycles | `did` after each line |
 """

@@ -402,6 +402,15 @@ def far_waits(servers, scale, peer, millis):
     return {"granted": len({event[0] for event in events}), **turns_figures(events)}
 
 
+def locked_rows(servers, scale, peer, threads):
+    """Cycles on free locks in 8 s, while threads of the same client ask for locks whose rows another session has locked."""
+    with Worker(servers, peer, "locked rows", count=threads, seconds=1 if scale.quick else 8) as worker:
+        worker.expect("ready")
+        worker.go()
+        ops, *times = map(int, worker.expect("ops").split()[1:])
+    return {"cycles": ops, **dict(zip(("p50 µs", "p99 µs"), (time / 1e3 for time in times)))}
+
+
 ON_REDIS = tuple(peer for peer in NEAR_ALL if peer not in ELSEWHERE)
 
 # On PostgreSQL; commits are asynchronous without `-sync`. An advisory lock writes nothing.
@@ -431,6 +440,7 @@ WORKLOADS = (
     (16, "stores: free", uncontended, (None,), STORES),
     (16, "stores: free, apart", apart, (8,), STORES),
     (16, "stores: hand-off", hand_off, (8, 32), STORES),
+    (16, "stores: locked rows", locked_rows, (0, 100), ("postgres-fairlock-sync",)),
     (17, "far", far, (1, 10), ("fairlock", "fairlock-tasks", *NEAR_ALL[1:], "postgres-fairlock", "postgres-advisory")),
     (17, "far: calls", far_calls, (1, 10), ("fairlock", "postgres-fairlock")),
     (17, "far: tasks", far_tasks, (10,), ("fairlock", "fairlock-tasks", "rslock-tasks", "async-redis-lock", "distkit")),

@@ -86,6 +86,7 @@ fn on_postgres(peer: &str, order: &Order) -> Outcome {
         None => (peer, std::env::var("BENCH_POSTGRES")?),
     };
     match peer {
+        "fairlock" if order.mode == "locked rows" => postgres::beside_locked_rows(&url, order)?,
         "fairlock" => workload::run(&fair::Fair::connect_to_postgres(&url, order)?, order)?,
         "advisory" => workload::run(&&postgres::Postgres::new(&url, postgres::What::Advisory, order), order)?,
         "naive" => workload::run(&&postgres::Postgres::new(&url, postgres::What::Naive, order), order)?,

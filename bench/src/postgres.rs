@@ -2,15 +2,17 @@
 //!
 //! Each thread that holds or waits has a connection to itself, by the blocking driver `postgres`, and its statements are prepared.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use postgres::{Client, NoTls, Statement};
 
 use crate::Outcome;
+use crate::fair::Fair;
 use crate::peer::{Lock, Peer};
-use crate::workload::Order;
+use crate::workload::{Order, say_ops};
 
 /// How long a waiter of the naive table sleeps before it asks again.
 const POLLS_EVERY: Duration = Duration::from_millis(10);
@@ -79,6 +81,43 @@ impl Postgres {
 /// The table that the naive lock needs.
 pub fn make_table(url: &str) -> Outcome {
     Ok(Client::connect(url, NoTls)?.batch_execute(TABLE)?)
+}
+
+/// One thread takes free locks with new names. The others of the client, as many as `count` says, ask for five locks whose rows another
+/// session has locked.
+pub fn beside_locked_rows(url: &str, order: &Order) -> Outcome {
+    let fair = Fair::connect_to_postgres(url, order)?;
+    let locked: Vec<_> = (0..5).map(|n| fair.lock(&format!("{}:locked:{n}", order.name))).collect::<Outcome<_>>()?;
+    for lock in &locked {
+        lock.hold(&mut || {})?; // now there is a row
+    }
+    let mut other = Client::connect(url, NoTls)?;
+    let mut rows = other.transaction()?;
+    let lock_rows = "select from fairlock.lock where starts_with(convert_from(name, 'UTF8'), $1) for update";
+    rows.execute(lock_rows, &[&format!("{}:locked:", order.name)])?;
+    let (is_over, new_names) = (&AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|threads| {
+        for n in 0..order.count {
+            let lock = &locked[n % locked.len()];
+            threads.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    // Whether the time or an error ends a call is not what is measured.
+                    let _ = if n % 2 == 0 { lock.try_lock() } else { lock.try_lock_for(Duration::from_millis(500)) };
+                }
+            });
+        }
+        let said = say_ops(order, |seconds| {
+            let (mut times, end) = (Vec::new(), Instant::now() + Duration::from_secs_f64(seconds));
+            while Instant::now() < end {
+                let began = Instant::now();
+                fair.lock(&format!("{}:{}", order.name, new_names.fetch_add(1, Ordering::Relaxed)))?.hold(&mut || {})?;
+                times.push(began.elapsed().as_nanos());
+            }
+            Ok(times)
+        });
+        is_over.store(true, Ordering::Relaxed);
+        said
+    })
 }
 
 impl<'a> Peer for &'a Postgres {

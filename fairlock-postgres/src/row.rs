@@ -1,5 +1,5 @@
 //! One lock as a row of the table: its only hold in columns, all else as bytes; what is decided about the row, as it was seen or guessed;
-//! and the statement that writes the row if it is so: see `sql/swap.sql`.
+//! and the statements that write the row if it is so: see `sql/swap.sql`.
 //!
 //! `state` is empty while the hold in the columns is all that is known of the lock.
 
@@ -12,7 +12,7 @@ use fairlock_rules::{GrantedHold, LockEntry, Moment, Presence, StoreContext, Wak
 
 use crate::clients::key_of;
 use crate::combiner::Question;
-use crate::net::statement::{BYTEA, CHANGED, Encoding, INT8, SWAP, Value};
+use crate::net::statement::{BYTEA, CHANGED, Encoding, INSERT, INT8, READ_ROW, SWAP, Value};
 use crate::net::{Failure, Row, Statement};
 use crate::store::Store;
 
@@ -30,16 +30,16 @@ pub(crate) const AFTER: usize = 12;
 /// A revision that no row has.
 pub(crate) const NEVER: i64 = -1;
 
-/// What `swap.sql` reads behind these columns, in this order.
+/// What `read.sql` reads behind these columns, in this order.
 const GONE: usize = AFTER;
 const HAS_STANDBY: usize = AFTER + 1;
 const REV: usize = AFTER + 2;
-const IS_DONE: usize = AFTER + 3;
-const WAS_LOCKED: usize = AFTER + 4;
+const WAS_LOCKED: usize = AFTER + 3;
 
-/// In place of a revision: the lock is free, or there is no row; only read.
+/// In place of a revision: the lock is free; it is free, or there is no row; the row is only read.
 const FREE: i64 = NEVER;
-const READ: i64 = NEVER - 1;
+const NEW: i64 = NEVER - 1;
+const READ: i64 = NEVER - 2;
 
 /// A step that has waited for a row at least so long says that nobody could be heard meanwhile. A shorter wait was for another step.
 const DEAF: Duration = Duration::from_millis(50);
@@ -61,6 +61,7 @@ pub(crate) struct Swap {
     pub(crate) wake_ups: Vec<WakeUp>,
     /// The setting and its value that tell messages that the swap was done.
     pub(crate) tag: Option<[String; 2]>,
+    pub(crate) is_done: bool,
 }
 
 /// The time of a decision.
@@ -132,8 +133,9 @@ impl Swap {
         if written.is_as_loaded(row)? && wake_ups.is_empty() && !is_written {
             return Ok(None);
         }
+        let guess = if store.recent.row(lock).is_some() { FREE } else { NEW };
         Ok(Some(Swap {
-            rev: row.map_or(Ok(FREE), |row| row.number(REV))?,
+            rev: row.map_or(Ok(guess), |row| row.number(REV))?,
             now: micros(now),
             until: micros(now.saturating_add(left)),
             gone: waited.is_none().then_some(gone),
@@ -143,13 +145,20 @@ impl Swap {
             row: written,
             has_standby: flag(HAS_STANDBY)?,
             wake_ups,
-            tag: None,
+            ..Swap::default()
         }))
     }
 
-    pub(crate) fn statement(&self, lock: &LockName, grace_ends: Option<i64>) -> Statement {
+    /// Whether it has an insert, and an update.
+    pub(crate) fn writes(&self) -> [bool; 2] {
+        [self.rev == NEW, self.rev != READ]
+    }
+
+    /// The insert, the update, and the read. A flight has all of its inserts first, then all updates, then all reads: where statements have
+    /// no name, a text is parsed once for all swaps.
+    pub(crate) fn statements(&self, lock: &LockName, grace_ends: Option<i64>) -> [Option<Statement>; 3] {
         let tag = |at: usize| self.tag.as_ref().map(|tag| tag[at].as_str()).into();
-        let first = [
+        let update: [Value; 11] = [
             lock.as_str().as_bytes().into(),
             self.rev.into(),
             self.now.into(),
@@ -162,16 +171,24 @@ impl Swap {
             tag(1),
             self.late.into(),
         ];
-        Statement::new(&SWAP, first.into_iter().chain(self.row.values()).collect::<Vec<_>>())
+        let some = |which: &[usize]| which.iter().map(|at| update[*at].clone()).collect::<Vec<_>>();
+        let (read, insert) = (some(&[0, 6]), some(&[0, 2, 3, 6, 7, 10]));
+        let written = |first: Vec<Value>| first.into_iter().chain(self.row.values()).collect::<Vec<_>>();
+        let [is_new, is_written] = self.writes();
+        [
+            is_new.then(|| Statement::new(&INSERT, written(insert))),
+            is_written.then(|| Statement::new(&SWAP, written(update.into()))),
+            Some(Statement::new(&READ_ROW, read)),
+        ]
     }
 
-    /// What has become of the swap, which has returned this row.
+    /// What has become of the swap, behind which this row was read.
     pub(crate) fn outcome(&self, row: &Row) -> Result<Outcome, Failure> {
+        if self.is_done {
+            return Ok(Outcome::Done);
+        }
         if row.maybe_bytes(STATE).is_none() {
             return Ok(Outcome::Missed);
-        }
-        if row.flag(IS_DONE)? {
-            return Ok(Outcome::Done);
         }
         let knows = self.was_locked || row.bytes(STATE)?.is_empty();
         let is_locked = row.number(REV)? == self.rev && row.flag(WAS_LOCKED)? && knows;
@@ -189,7 +206,7 @@ struct LockRow {
     state: Vec<u8>,
 }
 
-/// What was loaded: the columns that `sql/swap.sql` and the statements in `sql/look` begin with.
+/// What was loaded: the columns that `sql/read.sql` and the statements in `sql/look` begin with.
 #[derive(Default)]
 pub(crate) struct Loaded {
     pub(crate) entry: LockEntry,

@@ -2,7 +2,7 @@
 //! that: one round trip for many locks.
 //!
 //! ```text
-//!  1  SWAP … of each lock: written, if it is the row that was decided on; else read        NOTIFY, in the same trip
+//!  1  SWAP … READ … of each lock: written, if it is the row that was decided on; read       NOTIFY, in the same trip
 //!  2  of those that were missed: decide on what was read, SWAP … NOTIFY
 //! ```
 //!
@@ -257,7 +257,7 @@ impl Step<'_> {
             let mut flight = store.pool.begin(con);
             flight.extend(shorter.as_deref().map(|wait| Statement::new(SET_WAIT, [wait.into()])));
             flight.push(Statement::new(&LOCK, [lock.as_str().as_bytes().into()]));
-            flight.push(Swap::read().statement(&lock, con.grace_ends));
+            flight.extend(Swap::read().statements(&lock, con.grace_ends).into_iter().flatten());
             let note = |failure: &Failure| {
                 if failure.is_of_blocked_row() {
                     store.recent.is_blocked(&lock, began);
@@ -296,6 +296,7 @@ impl Step<'_> {
         let mut flight: Vec<_> = limits.into_iter().collect();
         let (first, tells) = (flight.len(), con.is_own_session() && !store.pool.is_telling());
         let mut messages = Vec::new();
+        let mut statements: [Vec<_>; 3] = Default::default();
         for (at, (lock, swap)) in swaps.iter_mut().enumerate() {
             let (local, remote): (Vec<_>, Vec<_>) = std::mem::take(&mut swap.wake_ups)
                 .into_iter()
@@ -309,8 +310,10 @@ impl Step<'_> {
             } else {
                 swap.wake_ups.extend(remote);
             }
-            flight.push(swap.statement(lock, con.grace_ends));
+            let parts = swap.statements(lock, con.grace_ends);
+            statements.iter_mut().zip(parts).for_each(|(all, part)| all.extend(part));
         }
+        flight.extend(statements.into_iter().flatten());
         flight.extend(store.pool.sync(con));
         if is_under_lock {
             flight.push(Statement::new("commit", []));
@@ -322,6 +325,11 @@ impl Step<'_> {
         self.under_way.clear();
         self.trip = asked.elapsed();
         let mut rows = answers.into_iter().skip(first);
+        for at in 0..2 {
+            for swap in swaps.values_mut().filter(|swap| swap.writes()[at]) {
+                swap.is_done |= !rows.next().ok_or_else(Failure::senseless)?.is_empty();
+            }
+        }
         let mut answered = Vec::new();
         for (lock, swap) in swaps {
             let row = rows.next().and_then(|rows| rows.into_iter().next()).ok_or_else(Failure::senseless)?;

@@ -19,7 +19,9 @@ macro_rules! texts {
 }
 
 texts! {
+    INSERT "insert"
     SWAP "swap"
+    READ_ROW "read"
     LOCK "lock"
     CHANGED "look/changed"
     LIST "look/list"
