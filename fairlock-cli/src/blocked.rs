@@ -13,7 +13,7 @@ use crate::args::{Ls, Server};
 use crate::exit::{Exit, Failure};
 use crate::kind::{AnyLock, held_by, units};
 use crate::names::escaped;
-use crate::report::say;
+use crate::report::{JSON_VERSION, say};
 use crate::screen::{Picture, watch};
 use crate::server::{self, Store};
 use crate::{duration, show};
@@ -164,6 +164,7 @@ fn to_json(locks: &[Seen], deadlocks: &[Vec<Link>]) -> Value {
     let circle = |circle: &Vec<Link>| circle.iter().map(link).collect::<Value>();
     let waited_for = locks.iter().filter(|lock| lock.is_waited_for());
     json!({
+        "version": JSON_VERSION,
         "deadlocks": deadlocks.iter().map(circle).collect::<Value>(),
         "locks": waited_for.map(|lock| show::to_json(&lock.name, &lock.state, 0)).collect::<Value>(),
     })

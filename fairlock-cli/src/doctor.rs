@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::args::{Doctor, Server};
 use crate::exit::{Exit, Failure};
 use crate::names::escaped;
-use crate::report::{confirm, print};
+use crate::report::{JSON_VERSION, confirm, print};
 use crate::server;
 use crate::settings::with_option;
 
@@ -116,7 +116,8 @@ fn word(verdict: Verdict) -> &'static str {
 
 fn to_json(finding: &Finding) -> Value {
     let verdict = word(finding.verdict).to_lowercase();
-    json!({ "server": finding.server, "topic": finding.topic, "verdict": verdict, "text": with_option(&finding.text, finding.setting) })
+    let text = with_option(&finding.text, finding.setting);
+    json!({ "version": JSON_VERSION, "server": finding.server, "topic": finding.topic, "verdict": verdict, "text": text })
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use crate::args::{Ls, Server};
 use crate::blocked::blocked;
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::kind::{self, and_more, held_by, holder_name, waits_per_second};
-use crate::names::{columns, escaped};
+use crate::kind::{self, and_more, holder_name, waits_per_second};
+use crate::names::escaped;
 use crate::report::say;
-use crate::screen::{Picture, Row, watch};
+use crate::screen::{Picture, Row, table, watch};
 use crate::server::{self, Locks};
 use crate::show::summary;
 
@@ -28,20 +28,20 @@ pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
             let all: Vec<Value> = locks.iter().map(|(name, state)| summary(name.as_str(), state)).collect();
             return format!("{}\n", Value::from(all));
         }
-        let longest = locks.iter().map(|(name, _)| columns(&escaped(name.as_str()))).max();
-        let width = longest.unwrap_or(0).min(40);
-        let rows: String =
-            locks.iter().map(|(name, state)| row(&escaped(name.as_str()), state, width)).collect();
         let unread: String = unread.iter().map(|error| format!("{error}\n")).collect();
-        let none = if locks.is_empty() && unread.is_empty() { "no lock is held or waited for\n" } else { "" };
-        server::where_it_looks(server) + none + &rows + &unread
+        let table = match locks.is_empty() {
+            true if unread.is_empty() => "no lock is held or waited for\n".to_owned(),
+            true => String::new(),
+            false => table(&COLUMNS, &locks.iter().map(|(name, state)| row(name, state)).collect::<Vec<_>>()),
+        };
+        server::where_it_looks(server) + &table + &unread
     };
     let picture = |(locks, unread): &(Locks, Vec<Error>)| Picture {
         head: format!("locks: {}{}", locks.len(), server::and_where(server)),
         columns: &COLUMNS,
         rows: locks
             .iter()
-            .map(|(name, state)| screen_row(name, state))
+            .map(|(name, state)| row(name, state))
             .chain(unread.iter().map(unread_row))
             .collect(),
         ..Picture::default()
@@ -50,17 +50,8 @@ pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
     watch(options.watch, look, text, (!options.json).then_some(picture))
 }
 
-fn row(name: &str, state: &LockState, width: usize) -> String {
-    let waiting = match state.waiting() {
-        0 => String::new(),
-        n => format!(", {n} waiting"),
-    };
-    let gap = " ".repeat(width.saturating_sub(columns(name)) + 2);
-    format!("{name}{gap}{}{waiting}\n", held_by(state))
-}
-
 /// A lock is marked when a holder or the number of its waiters is another one.
-fn screen_row(name: &LockName, state: &LockState) -> Row {
+fn row(name: &LockName, state: &LockState) -> Row {
     let holds = state.holders.iter().map(|holder| (&holder.owner, holder.token, holder.hold_count == 0));
     let (holder, how, held_for) = match state.holder() {
         Some(first) => (

@@ -7,6 +7,9 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::exit::Failure;
 
+/// The field `version` of each object: another number where a field is taken away or means something else. New fields may come.
+pub(crate) const JSON_VERSION: u8 = 1;
+
 /// Whether somebody reads standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {

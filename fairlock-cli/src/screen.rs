@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write, stdout};
+use std::iter::once;
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -66,6 +67,25 @@ pub(crate) struct Row {
     pub(crate) key: String,
     pub(crate) state: String,
     pub(crate) cells: Vec<String>,
+}
+
+/// Titles and rows as lines, with columns as wide as they need. Nothing is cut: a program may read it.
+pub(crate) fn table(titles: &[(&str, usize)], rows: &[Row]) -> String {
+    let head: Vec<&str> = titles.iter().map(|(title, _)| *title).collect();
+    let lines: Vec<Vec<&str>> =
+        once(head).chain(rows.iter().map(|row| row.cells.iter().map(String::as_str).collect())).collect();
+    let widest = |at: usize| lines.iter().map(|cells| columns(cells[at])).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..titles.len()).map(widest).collect();
+    let mut text = String::new();
+    for cells in &lines {
+        let mut line = String::new();
+        for ((cell, wide), (_, width)) in cells.iter().zip(&widths).zip(titles) {
+            let pad = " ".repeat(wide - columns(cell));
+            line += &if *width == 0 { format!("{cell}{pad}  ") } else { format!("{pad}{cell}  ") };
+        }
+        text = text + line.trim_end() + "\n";
+    }
+    text
 }
 
 /// A picture, or why there is none; and how long until the next look.
@@ -361,6 +381,19 @@ mod tests {
             let lines = shown(&[&[("夜間の仕事", "orders", "3")]]).lines(width, height);
             assert!(lines.len() <= height && lines.iter().all(|line| columns(line) < width), "{lines:#?}");
         }
+    }
+
+    /// For a program that reads it: the end of a name may not be missing.
+    #[test]
+    fn a_table_is_as_wide_as_its_longest_cells() {
+        let long = "a".repeat(100);
+        let rows = picture(&[("orders", "me", "3"), (&long, "夜間", "12")]).rows;
+        let pad = " ".repeat(94);
+        let text = format!(
+            "LOCK{}  HELD BY   FOR  WAITING\norders{pad}  me       3.9s        3\n{long}  夜間     3.9s       12\n",
+            " ".repeat(96)
+        );
+        assert_eq!(table(&COLUMNS, &rows), text);
     }
 
     #[test]

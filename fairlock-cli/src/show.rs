@@ -11,6 +11,7 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::kind::{self, AnyLock};
 use crate::names::{columns, escaped, fit_name, host_and_process};
+use crate::report::JSON_VERSION;
 use crate::screen::{Picture, Row, watch};
 use crate::server;
 
@@ -240,7 +241,7 @@ pub(crate) fn summary(name: &str, state: &LockState) -> Value {
         })
     };
     json!({
-        "name": name, "kind": kind::name_of(state), "permits": kind::permits(state),
+        "version": JSON_VERSION, "name": name, "kind": kind::name_of(state), "permits": kind::permits(state),
         "holder": state.holder().map(holder), "holders": state.holders.iter().map(holder).collect::<Vec<_>>(),
         "waiting": state.waiting(), "absent": state.absent,
     })

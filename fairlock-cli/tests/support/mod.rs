@@ -320,3 +320,11 @@ pub(crate) fn wait_for_queue(lock: &Lock, waiting: u64) {
 pub(crate) fn arguments<'a>(run: &[&'a str], script: &'a str) -> Vec<&'a str> {
     [&["run"], run, &["--", "sh", "-c", script]].concat()
 }
+
+/// The cells of the only row below the titles of `ls`, but for empty cells.
+#[track_caller]
+pub(crate) fn only_row(table: &str) -> Vec<&str> {
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines.len() == 2 && lines[0].starts_with("LOCK"), "{table}");
+    lines[1].split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+}
