@@ -88,7 +88,7 @@ impl Address {
         let unix = matches!(scheme, "unix" | "redis+unix" | "valkey+unix");
         let tls = matches!(scheme, "rediss" | "valkeys");
         if !unix && !tls && !matches!(scheme, "redis" | "valkey") {
-            let schemes = "redis, rediss, valkey, valkeys, unix, redis+unix, redis+sentinel, redis+cluster";
+            let schemes = "redis, rediss, valkey, valkeys, unix, redis+unix, redis+sentinel, redis+cluster (for postgres:// take PostgresBackend)";
             return Err(format!("the scheme is none of {schemes}").into());
         }
         if tls && cfg!(not(feature = "tls-rustls")) {
