@@ -6,7 +6,7 @@ from html import escape
 COLOURS = {
     "fairlock": "#c2255c", "redisson-fair": "#e8590c", "redisson": "#f59f00", "python-redis-lock": "#2b8a3e",
     "redis-py": "#74b816", "bsm-redislock": "#1971c2", "redsync": "#22b8cf", "rslock": "#862e9c", "etcd": "#5f3dc4",
-    "curator": "#495057", "seeds 3.16": "#e8590c",
+    "curator": "#495057", "redisson 3.16": "#e8590c",
 }
 GREY, INK = "#adb5bd", "#212529"
 
@@ -24,7 +24,7 @@ def page(width, height, title, parts):
 
 def short(value):
     if value >= 1000:
-        return f"{value / 1000:g} k"
+        return f"{value:,.0f}"
     return f"{value:.2g}" if value < 10 else f"{value:.0f}"
 
 

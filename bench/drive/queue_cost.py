@@ -119,7 +119,7 @@ class Instructions(Meter):
 
 def queue_cost(servers, peer, places):
     meter = Meter(servers)
-    queue = {"fairlock": Fairlock, "seeds 3.16": Seeds}[peer](servers, places)
+    queue = {"fairlock": Fairlock, "redisson 3.16": Seeds}[peer](servers, places)
     costs = []
     start = time.monotonic()
     while len(costs) < 500 and time.monotonic() < start + 8:

@@ -293,7 +293,7 @@ if shares:
 
 out.append("## 5 Server script time, and cost against the length of the queue\n")
 out.append("Server time (`INFO commandstats`) of a hand-off's scripts: the release, and the former holder's next request (with Redisson, "
-           "also the next holder's). `seeds 3.16` is Redisson 3.16.8's fair lock. Medians are of batches of 20, except for the seeds' long "
+           "also the next holder's). `redisson 3.16` is Redisson 3.16.8's fair lock. Medians are of batches of 20, except for its long "
            "lines.\n")
 series = {}
 for places in sorted(variants_of("line")):
@@ -303,11 +303,11 @@ for places in sorted(variants_of("line")):
         series.setdefault(peer, []).append((places, *absolute("line", places, peer, "server µs")))
 if series:
     picture("line", "Server time per hand-off against the length of the queue",
-            plot.lines("Server time per hand-off, µs", "places in the line", "logarithmic", series))
-table(["places", "fairlock µs", "seeds 3.16 µs", "seeds, times fairlock"],
+            plot.lines("Server time per hand-off, µs", "places in the queue", "logarithmic", series))
+table(["places", "fairlock µs", "redisson 3.16 µs", "redisson 3.16, times fairlock"],
       [[f"{places:,}" if places else "0: uncontended", shown(absolute("line", places, "fairlock", "server µs")),
-        shown(absolute("line", places, "seeds 3.16", "server µs")),
-        shown(ratio(rounds("line", places, "seeds 3.16", "server µs"), rounds("line", places, "fairlock", "server µs")))]
+        shown(absolute("line", places, "redisson 3.16", "server µs")),
+        shown(ratio(rounds("line", places, "redisson 3.16", "server µs"), rounds("line", places, "fairlock", "server µs")))]
        for places in sorted(variants_of("line"))])
 
 out.append("## 6 Many locks: 16 threads over 10,000 names\n")

@@ -426,7 +426,7 @@ WORKLOADS = (
     (3, "hand-off", hand_off, (2, 8, 32, 128), NEAR_ALL),
     (3, "hand-off: commands", hand_off_commands, (2, 8, 32, 128), ON_REDIS),
     (4, "processes", processes, (None,), NEAR_ALL),
-    (5, "line", line, (0, 8, 10, 100, 1000, 10_000, 100_000), ("fairlock", "seeds 3.16")),
+    (5, "line", line, (0, 8, 10, 100, 1000, 10_000, 100_000), ("fairlock", "redisson 3.16")),
     (6, "many locks", many, (None,), ("raw-setnx", "raw-scripts") + NEAR_ALL),
     (9, "recovery", recovery, ("holder killed", "waiter killed"), NEAR_ALL),
     (9, "recovery", recovery, ("subscriber cut",), ("fairlock", "redisson-fair", "redisson")),

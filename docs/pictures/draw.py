@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws hand-off.svg, data-paths.svg, stores.svg, postgres-crowds.svg, lease.svg, late.svg and durable-time.svg into the folder of this script. Standard library only.
+"""Draws hand-off.svg, data-paths.svg, postgres-crowds.svg, lease.svg, late.svg and durable-time.svg into the folder of this script. Standard library only.
 
     python3 docs/pictures/draw.py
 
@@ -182,36 +182,6 @@ IN_QUEUE = {2: (0.30, 0.10), 8: (0.29, 0.09), 32: (0.34, 0.10), 128: (0.59, 0.22
 LISTENING = {0: (0.56, 0.18), 10: (0.70, 0.36), 50: (1.20, 1.02), 100: (1.70, 1.81)}
 
 
-def stores():
-    """Callers on the left, their one queue in the middle, and the stores that can keep it on the right."""
-    picture = Picture(900, 330, "Threads and tasks of many processes stand in one queue, which one of three stores keeps")
-    picture.text(30, 42, "One queue, three stores", 19, bold=True)
-    picture.text(30, 64, "The code around the lock is the same on all of them.", 13, colour=SOFT)
-    callers = [("a thread", "lock.lock()?", BLUE), ("a task", "lock.lock().await?", TEAL), ("a shell script", "fairlock run …", PURPLE)]
-    for row, (name, call, colour) in enumerate(callers):
-        y = 92 + 76 * row
-        picture.named(30, y, 180, name, call, colour)
-        picture.arrow([(210, y + 27), (258, y + 27), (258, 195), (296, 195)] if row != 1 else [(210, y + 27), (296, 195)], colour)
-    picture.text(425, 150, "first asked, first served", 14, "middle", bold=True)
-    for place, colour in enumerate([BLUE, TEAL, PURPLE, BLUE]):
-        x = 518 - 64 * place
-        picture.box(x - 24, 171, 48, 48, "#ffffff" if place else colour, colour, 24)
-        if place == 0:
-            picture.text(x, 200, "holds", 13, "middle", "#ffffff")
-        else:
-            picture.text(x, 200, f"{place}.", 13, "middle", colour)
-    kept = [
-        ("MemoryBackend", "tests, one program", SOFT),
-        ("RedisBackend", "quickest; beside Java's Redisson", RED),
-        ("PostgresBackend", "checked in your own transaction", AMBER),
-    ]
-    for row, (name, note, colour) in enumerate(kept):
-        y = 92 + 76 * row
-        picture.named(640, y, 230, name, note, colour)
-        picture.line(556, 195, 640, y + 27, colour, 1.5, "5 4")
-    picture.write("stores.svg")
-
-
 def crowds():
     """Two rows of bars: what a hand-over costs on PostgreSQL, by those who wait, and by the sessions that listen."""
     picture = Picture(980, 360, "What a hand-over costs on PostgreSQL, by the waiters of the lock and by the sessions that listen")
@@ -312,7 +282,6 @@ def durable():
 
 hand_off()
 data_paths()
-stores()
 crowds()
 lease()
 late()
