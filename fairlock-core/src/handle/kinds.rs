@@ -395,28 +395,43 @@ impl AsyncSemaphore {
     ///
     /// # Errors
     /// As [`Lock::with`].
-    pub async fn with<W: Future>(&self, work: impl FnOnce(AsyncHold) -> W) -> Result<W::Output> {
-        self.many(1)?.with(work).await
+    pub fn with<W, F>(&self, work: F) -> impl Future<Output = Result<W::Output>> + use<W, F>
+    where
+        W: Future,
+        F: FnOnce(AsyncHold) -> W,
+    {
+        let one = self.many(1);
+        async move { one?.with(work).await }
     }
 
     /// As [`Semaphore::try_with`].
     ///
     /// # Errors
     /// As [`Lock::with`].
-    pub async fn try_with<W: Future>(&self, work: impl FnOnce(AsyncHold) -> W) -> Result<TryLock<W::Output>> {
-        self.many(1)?.try_with(work).await
+    pub fn try_with<W, F>(&self, work: F) -> impl Future<Output = Result<TryLock<W::Output>>> + use<W, F>
+    where
+        W: Future,
+        F: FnOnce(AsyncHold) -> W,
+    {
+        let one = self.many(1);
+        async move { one?.try_with(work).await }
     }
 
     /// As [`Semaphore::try_with_for`].
     ///
     /// # Errors
     /// As [`Lock::with`].
-    pub async fn try_with_for<W: Future>(
+    pub fn try_with_for<W, F>(
         &self,
         timeout: Duration,
-        work: impl FnOnce(AsyncHold) -> W,
-    ) -> Result<TryLock<W::Output>> {
-        self.many(1)?.try_with_for(timeout, work).await
+        work: F,
+    ) -> impl Future<Output = Result<TryLock<W::Output>>> + use<W, F>
+    where
+        W: Future,
+        F: FnOnce(AsyncHold) -> W,
+    {
+        let one = self.many(1);
+        async move { one?.try_with_for(timeout, work).await }
     }
 
     /// A handle whose `lock` is [`acquire_many`](Self::acquire_many), for work in closures and for the rank of a wait.

@@ -31,4 +31,17 @@ mod tests {
         let _ = [may::<Client>, may::<Semaphore>, may::<AllGuard>, may::<crate::Cancel>];
         let _ = [may::<AsyncClient>, may::<AsyncLock>, may::<AsyncGuard>];
     }
+
+    /// As `tokio::spawn` wants it: the compiler says so, or this is not built.
+    #[test]
+    fn work_under_a_lock_is_a_future_that_borrows_no_handle() {
+        fn spawn(_: impl Future<Output: Send> + Send + 'static) {}
+        fn all(lock: &AsyncLock, permits: &AsyncSemaphore) {
+            spawn(lock.with(async |hold| hold.token()));
+            spawn(lock.try_with_for(std::time::Duration::ZERO, async |hold| hold.token()));
+            spawn(permits.with(async |hold| hold.token()));
+            spawn(permits.try_with(async |hold| hold.token()));
+        }
+        let _ = all;
+    }
 }

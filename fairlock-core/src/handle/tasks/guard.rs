@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 
-use super::{AsyncLock, Ends, asked, by_the_client};
+use super::{AsyncLock, Ends, TryLocking, asked, by_the_client};
 use crate::backend::{BackendError, BackendErrorKind, RequestId, Wait};
 use crate::backlog::{Cleanup, FirstAttempt, Lasts};
 use crate::claim::{Claim, ReleaseStep};
@@ -387,21 +387,30 @@ impl AsyncLock {
     /// }
     /// ```
     ///
-    /// Dropping the future drops the work and then releases the lock in the background. Work that does not `await` is not
-    /// interrupted: there [`check`](AsyncHold::check) helps.
+    /// The future borrows nothing of the handle, so that `tokio::spawn` takes it. Dropping it drops the work and then releases the lock in
+    /// the background. Work that does not `await` is not interrupted: there [`check`](AsyncHold::check) helps.
     ///
     /// # Errors
     /// As [`Lock::with`]. After [`Error::Lost`] the work was dropped, or what it returned.
-    pub async fn with<W: Future>(&self, work: impl FnOnce(AsyncHold) -> W) -> Result<W::Output> {
-        self.lock().await?.finish(work).await
+    pub fn with<W, F>(&self, work: F) -> impl Future<Output = Result<W::Output>> + use<W, F>
+    where
+        W: Future,
+        F: FnOnce(AsyncHold) -> W,
+    {
+        let locking = self.lock();
+        async move { locking.await?.finish(work).await }
     }
 
     /// As [`with`](Self::with), but makes one attempt to get the lock, as [`try_lock`](Self::try_lock) does.
     ///
     /// # Errors
     /// As [`with`](Self::with).
-    pub async fn try_with<W: Future>(&self, work: impl FnOnce(AsyncHold) -> W) -> Result<TryLock<W::Output>> {
-        finish(self.try_lock().await?, work).await
+    pub fn try_with<W, F>(&self, work: F) -> impl Future<Output = Result<TryLock<W::Output>>> + use<W, F>
+    where
+        W: Future,
+        F: FnOnce(AsyncHold) -> W,
+    {
+        finish(self.try_lock(), work)
     }
 
     /// As [`with`](Self::with), but waits for the lock at most `timeout`, as [`try_lock_for`](Self::try_lock_for) does. The time of the
@@ -409,12 +418,16 @@ impl AsyncLock {
     ///
     /// # Errors
     /// As [`with`](Self::with).
-    pub async fn try_with_for<W: Future>(
+    pub fn try_with_for<W, F>(
         &self,
         timeout: Duration,
-        work: impl FnOnce(AsyncHold) -> W,
-    ) -> Result<TryLock<W::Output>> {
-        finish(self.try_lock_for(timeout).await?, work).await
+        work: F,
+    ) -> impl Future<Output = Result<TryLock<W::Output>>> + use<W, F>
+    where
+        W: Future,
+        F: FnOnce(AsyncHold) -> W,
+    {
+        finish(self.try_lock_for(timeout), work)
     }
 
     /// Leads whenever it is this task's turn: waits for the lock, and runs the work for as long as the hold lasts. When the term
@@ -473,10 +486,10 @@ impl AsyncLock {
 }
 
 async fn finish<W: Future>(
-    locked: TryLock<AsyncGuard>,
+    locking: TryLocking,
     work: impl FnOnce(AsyncHold) -> W,
 ) -> Result<TryLock<W::Output>> {
-    match locked {
+    match locking.await? {
         TryLock::Granted(guard) => guard.finish(work).await.map(TryLock::Granted),
         TryLock::Busy(busy) => Ok(TryLock::Busy(busy)),
     }
