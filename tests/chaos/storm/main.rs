@@ -71,7 +71,7 @@ use program::Program;
 use run::Outcome;
 
 /// How long it goes on if nothing else is said.
-const SECONDS: u64 = 2;
+const SECONDS: u64 = 1;
 /// How much memory storms may use (kB): what one call or one run leaves behind adds up.
 const MEMORY: u64 = 512 * 1024;
 /// A run in memory takes a tenth of a second, one on a server half a minute; one that takes so long hangs.
