@@ -111,7 +111,7 @@ fn requests_lost_now_and_then_are_a_line_a_minute_at_most() {
 #[test]
 fn unanswered_releases_are_part_of_the_outage() {
     let s = threads();
-    let each = |does: fn(By) -> By| (0..500).for_each(|n| _ = does(s.by(&format!("holder {n}"))));
+    let each = |does: fn(By) -> By| (0..200).for_each(|n| _ = does(s.by(&format!("holder {n}"))));
     each(|holder| holder.locks());
     s.release().is_down();
     each(|holder| holder.drops());
