@@ -70,13 +70,8 @@ impl Address {
     /// `InvalidConfig`, with the part that can't be read, and without a password.
     pub(crate) fn parse(url: &str, config: &TlsConfig) -> Result<Address, Failure> {
         let url = url.trim_end_matches(['\n', '\r']); // of a file
-        let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://")).ok_or_else(
-            || {
-                Failure::invalid(
-                    "PostgreSQL's address has to begin with postgres:// (for redis:// take RedisBackend)",
-                )
-            },
-        )?;
+        let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
+        let rest = rest.ok_or_else(|| Failure::invalid("PostgreSQL's address begins with postgres://"))?;
         if let Some(what) = bare_delimiter(rest) {
             return Err(Failure::invalid(what));
         }

@@ -104,7 +104,7 @@ fn a_configuration_has_to_fit_its_address() {
 #[test]
 fn what_can_not_work_is_refused_in_words_without_the_password() {
     for (url, cause) in [
-        ("redis://h", "has to begin with postgres://"),
+        ("redis://h", "PostgreSQL's address begins with postgres://"),
         ("postgres://a:secret@h:0/db", "an invalid port"),
         ("postgres://a:secret%4@h/db", "an invalid % in its password"),
         ("postgres://a:secret%+4@h/db", "an invalid % in its password"),
