@@ -80,7 +80,7 @@ fn act(label: &str, token: FencingToken) {
 fn watch(lock: &Lock, stop: &Cancel, label: &str) {
     let mut leader = None;
     while !stop.is_cancelled() {
-        match lock.inspect() {
+        match lock.admin().inspect() {
             Ok(state) => {
                 let seen = state.holder().and_then(|holder| holder.label.clone());
                 if seen.is_some() && seen != leader {

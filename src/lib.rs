@@ -54,11 +54,11 @@ pub mod guide;
 pub use address::{connect, connect_async, open};
 pub use fairlock_core::backend::{Finding, Holder, LockState, Login, Verdict, Waiter};
 pub use fairlock_core::{
-    AllGuard, AsyncAllGuard, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore,
-    Attendance, Busy, Cancel, Client, ClientBuilder, ClientId, Clock, Error, FencingToken, Guard, HeldLock,
-    Lock, LockKind, LockName, Locking, Lost, LostCause, ManualClock, NotGranted, NotGrantedByKind, Owner,
-    OwnerId, Ownership, Request, Result, RwLock, Semaphore, SlowWait, Stats, Term, ThisThread, Times,
-    TryLock, TryLocking, WaitingRequest, backend, crossbeam_channel,
+    Admin, AllGuard, AsyncAdmin, AsyncAllGuard, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock,
+    AsyncSemaphore, Attendance, Busy, Cancel, Client, ClientBuilder, ClientId, Clock, Error, FencingToken,
+    Guard, HeldLock, Lock, LockKind, LockName, Locking, Lost, LostCause, ManualClock, NotGranted,
+    NotGrantedByKind, Owner, OwnerId, Ownership, Request, Result, RwLock, Semaphore, SlowWait, Stats, Term,
+    ThisThread, Times, TryLock, TryLocking, WaitingRequest, backend, crossbeam_channel,
 };
 #[cfg(all(feature = "file", unix))]
 pub use fairlock_file::FileBackend;

@@ -99,7 +99,7 @@ fn conduct(lock: &Lock, workers: &mut [Worker], finished: &Receiver<Turn>) -> Re
             // In turn: only the lock could change the order.
             wait_for_queue(lock, number + 1)?;
         }
-        let queue = lock.inspect()?.queue;
+        let queue = lock.admin().inspect()?.queue;
         // The queue shows each worker's label before its host and process.
         let worker = |label: String| label.split(" (").next().unwrap_or_default().to_owned();
         let asked: Vec<String> = queue.into_iter().filter_map(|waiter| waiter.label).map(worker).collect();
@@ -130,7 +130,7 @@ fn conduct(lock: &Lock, workers: &mut [Worker], finished: &Receiver<Turn>) -> Re
 
 fn wait_for_queue(lock: &Lock, length: usize) -> Result<(), Failure> {
     let give_up_at = Instant::now() + Duration::from_secs(30);
-    while lock.inspect()?.queue_length < length as u64 {
+    while lock.admin().inspect()?.queue_length < length as u64 {
         if Instant::now() > give_up_at {
             return Err("a worker did not take its place within 30 s".into());
         }

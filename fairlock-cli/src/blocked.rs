@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Ls, Server};
 use crate::exit::{Exit, Failure};
-use crate::kind::{AnyLock, held_by, units};
+use crate::kind::{held_by, units};
 use crate::names::escaped;
 use crate::report::{JSON_VERSION, say};
 use crate::screen::{Picture, watch};
@@ -61,7 +61,7 @@ fn look(store: &Store, client: &Client, pattern: Option<&str>) -> Result<(Vec<Se
     let mut locks = Vec::new();
     for (name, mut state) in found {
         if state.waiting() > 0 {
-            state = show::read(&AnyLock::new(client, name.as_str())?, 0, READ)?;
+            state = show::read(&client.admin(name.as_str())?, 0, READ)?;
         }
         locks.push(Seen { name: name.as_str().to_owned(), state });
     }

@@ -1,44 +1,12 @@
-//! Kinds of locks: finds the kind of a name, and says who holds it in words.
+//! Kinds of locks in words: who holds a lock, and how.
 
-use std::ops::Range;
-
-use fairlock::{Client, Error, Holder, Lock, LockState, RwLock};
+use fairlock::{Holder, LockState};
 
 use crate::duration;
-use crate::exit::Failure;
 use crate::names::escaped;
 
 /// What a writer takes: all units of a read-write lock.
 const ALL: u32 = u32::MAX;
-
-/// A lock of any kind, as a command that does not acquire it sees it.
-pub(crate) struct AnyLock {
-    exclusive: Lock,
-    /// None if the backend keeps no such locks.
-    shared: Option<RwLock>,
-}
-
-impl AnyLock {
-    pub(crate) fn new(client: &Client, name: &str) -> Result<AnyLock, Failure> {
-        Ok(AnyLock { exclusive: client.fair_lock(name)?, shared: client.rw_lock(name).ok() })
-    }
-
-    /// Reads this part of the queue. Returns the handle that can: that of a read-write lock sees semaphores, too.
-    pub(crate) fn look(&self, part: Range<u64>) -> Result<(&Lock, LockState), Failure> {
-        let seen = match (self.exclusive.inspect_queue(part.clone()), &self.shared) {
-            (Err(Error::Mismatch { .. }), Some(shared)) => {
-                (shared.writer(), shared.writer().inspect_queue(part)?)
-            }
-            (state, _) => (&self.exclusive, state?),
-        };
-        Ok(seen)
-    }
-
-    /// The handle that can take the hold of a single owner. `None` for a lock with one holder at most.
-    pub(crate) fn shared(&self) -> Option<&RwLock> {
-        self.shared.as_ref()
-    }
-}
 
 /// The kind as JSON has it; none for a name that is not in use.
 pub(crate) fn name_of(state: &LockState) -> Option<&'static str> {

@@ -1,20 +1,19 @@
 //! What an operator changes: `fairlock unlock` takes a lock from its holders, or from one of them, and `fairlock kick` moves a waiter to the
 //! tail of the queue, each after a question; `fairlock migrate` makes the tables in a PostgreSQL database, or prints the SQL that does.
 
-use fairlock::{Holder, LockState, OwnerId, PostgresBackend, Waiter};
+use fairlock::{Admin, Holder, LockState, OwnerId, PostgresBackend, Waiter};
 
 use crate::args::{Kick, Migrate, Server, Unlock};
 use crate::exit::{Exit, Failure};
-use crate::kind::{self, AnyLock, holder_name};
+use crate::kind::{self, holder_name};
 use crate::names::{escaped, goes_by, the_only};
 use crate::report::{confirm, print, say};
 use crate::show::read;
 use crate::{duration, server};
 
 pub(crate) fn unlock(server: &Server, options: &Unlock) -> Result<Exit, Failure> {
-    let client = server::client(server)?;
-    let any = AnyLock::new(&client, &options.name)?;
-    let (lock, state) = any.look(0..0)?;
+    let admin = server::client(server)?.admin(&options.name)?;
+    let state = admin.inspect_queue(0..0)?;
     let name = escaped(&options.name);
     let one = match &options.holder {
         Some(text) => Some(find(&state, text)?.ok_or_else(|| no_hold(text, &name))?),
@@ -39,12 +38,9 @@ pub(crate) fn unlock(server: &Server, options: &Unlock) -> Result<Exit, Failure>
     if !confirm(&question, options.yes)? {
         return Ok(Exit::No);
     }
-    let is_taken = match (one, any.shared(), kind::permits(&state)) {
-        (Some(holder), Some(shared), _) if state.capacity.is_some() => {
-            shared.force_unlock_of(&holder.owner)?
-        }
-        (None, _, Some(permits)) => client.semaphore(&options.name, permits)?.force_unlock()?,
-        _ => lock.force_unlock()?,
+    let is_taken = match one {
+        Some(holder) if state.capacity.is_some() => admin.force_unlock_of(&holder.owner)?,
+        _ => admin.force_unlock()?,
     };
     if !is_taken {
         return not_held(&name);
@@ -76,12 +72,10 @@ fn not_held(name: &str) -> Result<Exit, Failure> {
 }
 
 pub(crate) fn kick(server: &Server, options: &Kick) -> Result<Exit, Failure> {
-    let client = server::client(server)?;
-    let any = AnyLock::new(&client, &options.name)?;
-    let (lock, _) = any.look(0..0)?;
-    let found = match lock.find_waiter(&OwnerId::new(&options.waiter))? {
+    let admin = server::client(server)?.admin(&options.name)?;
+    let found = match admin.find_waiter(&OwnerId::new(&options.waiter))? {
         Some(found) => Some(found),
-        None => find_by_label(&any, &options.waiter)?,
+        None => find_by_label(&admin, &options.waiter)?,
     };
     let Some((rank, waiter)) = found else { return no_place(options) };
     let name = escaped(waiter.label.as_deref().unwrap_or(&options.waiter));
@@ -90,7 +84,7 @@ pub(crate) fn kick(server: &Server, options: &Kick) -> Result<Exit, Failure> {
     if !confirm(&question, options.yes)? {
         return Ok(Exit::No);
     }
-    if !lock.kick(&waiter)? {
+    if !admin.kick(&waiter)? {
         return no_place(options);
     }
     say(&format!("{name} is at the tail of the queue of {}", escaped(&options.name)));
@@ -98,8 +92,8 @@ pub(crate) fn kick(server: &Server, options: &Kick) -> Result<Exit, Failure> {
 }
 
 /// The rank and the place of the only waiter that goes by this name.
-fn find_by_label(lock: &AnyLock, text: &str) -> Result<Option<(u64, Waiter)>, Failure> {
-    let all = (0..).zip(read(lock, 0, u64::MAX)?.queue);
+fn find_by_label(admin: &Admin, text: &str) -> Result<Option<(u64, Waiter)>, Failure> {
+    let all = (0..).zip(read(admin, 0, u64::MAX)?.queue);
     let found =
         all.filter(|(_, waiter)| waiter.label.as_deref().is_some_and(|label| goes_by(label, text))).collect();
     the_only(found, "waiters", text, |(rank, waiter)| {

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use fairlock::{Holder, LockState, Waiter};
+use fairlock::{Admin, Holder, LockState, Waiter};
 use serde_json::{Value, json};
 
 use crate::args::{Server, Show};
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::kind::{self, AnyLock};
+use crate::kind;
 use crate::names::{columns, escaped, fit_name, host_and_process};
 use crate::report::JSON_VERSION;
 use crate::screen::{Picture, Row, watch};
@@ -22,8 +22,7 @@ const MARGIN: usize = 8;
 const MOST_HOLDERS: usize = 100;
 
 pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
-    let client = server::client(server)?;
-    let lock = AnyLock::new(&client, &options.name)?;
+    let admin = server::client(server)?.admin(&options.name)?;
     let first = options.from - 1;
     let text = |state: &LockState| match options.json {
         true => format!("{}\n", to_json(&options.name, state, first)),
@@ -32,7 +31,7 @@ pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
     let picture = |state: &LockState| to_picture(options, state, &server::and_where(server));
     let mut is_held = true;
     let look = || {
-        let seen = read(&lock, first, options.lines);
+        let seen = read(&admin, first, options.lines);
         is_held = seen.as_ref().is_ok_and(|state| !state.holders.is_empty());
         seen
     };
@@ -41,17 +40,17 @@ pub(crate) fn show(server: &Server, options: &Show) -> Result<Exit, Failure> {
 }
 
 /// Reads this part of the queue, by several calls: none keeps the server busy.
-pub(crate) fn read(lock: &AnyLock, first: u64, lines: u64) -> Result<LockState, Failure> {
+pub(crate) fn read(admin: &Admin, first: u64, lines: u64) -> Result<LockState, Failure> {
     let end = first.saturating_add(lines);
     // One at least: a look at none of the queue does not tell who is absent.
-    let (lock, mut state) = lock.look(first..end.max(first.saturating_add(1)))?;
+    let mut state = admin.inspect_queue(first..end.max(first.saturating_add(1)))?;
     state.queue.truncate(usize::try_from(lines).unwrap_or(usize::MAX));
     loop {
         let next = first.saturating_add(state.queue.len() as u64);
         if next >= end.min(state.queue_length) {
             return Ok(state);
         }
-        let mut more = lock.inspect_queue(next..end)?.queue;
+        let mut more = admin.inspect_queue(next..end)?.queue;
         if more.is_empty() {
             return Ok(state); // the queue has become shorter
         }

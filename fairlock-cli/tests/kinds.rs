@@ -23,7 +23,7 @@ fn readers_run_together_and_a_writer_alone() {
     let (end, end_of_writer) = (host.until("end"), host.until("end-of-writer"));
     let mut readers = vec![host.holds("--shared x", "one", &end).0, host.holds("--shared x", "two", &end).0];
     let mut writing = host.starts("--write x", &script(&writer, &end_of_writer));
-    let state = || rw_lock(&host, "looks").inspect().unwrap();
+    let state = || rw_lock(&host, "looks").admin().inspect().unwrap();
     eventually("the writer is in the queue", || state().queue_length == 1);
     readers.push(host.starts("--shared x", &script(&late, &end)));
     eventually("the late reader stands behind it", || state().queue_length == 2);

@@ -276,7 +276,7 @@ fn kick_finds_a_waiter_by_its_label_unless_several_have_it() {
     let waiter = |label: &str| host.client(label).fair_lock("x").unwrap().request().unwrap();
     let waiters = ["nightly", "nightly", "report"].map(waiter);
     wait_for_queue(&ours, 3);
-    let queue = ours.inspect().unwrap().queue;
+    let queue = ours.admin().inspect().unwrap().queue;
     let listed = [0, 1].map(|at: usize| format!(":{}) ({})", std::process::id(), queue[at].owner));
     let several = "2 waiters go by nightly; name one by its owner";
     host.says("kick x nightly --yes").gave(125).with(&[several, &listed[0], &listed[1]]);
@@ -284,7 +284,7 @@ fn kick_finds_a_waiter_by_its_label_unless_several_have_it() {
         output(&host.url(), &["kick", "x", label]).with(&[&format!("number {number} in the queue of x")]);
     }
     host.says(&format!("kick x {} --yes", queue[0].owner)).gave(0);
-    let place = |at: usize| ours.find_waiter(&queue[at].owner).unwrap().map(|(rank, _)| rank);
+    let place = |at: usize| ours.admin().find_waiter(&queue[at].owner).unwrap().map(|(rank, _)| rank);
     assert_eq!([place(0), place(1), place(2)], [Some(2), Some(0), Some(1)]);
     drop(waiters);
     guard.unlock().unwrap();

@@ -85,7 +85,7 @@ fn assert_one_report(host: &Host, run: impl Fn() -> Running, code_of_others: i32
     assert_eq!(host.log(), ["make-report"]);
     let backend = fairlock::RedisBackend::connect(&host.url).unwrap();
     let report = fairlock::Client::new(backend).unwrap().fair_lock("report").unwrap();
-    assert!(report.force_unlock().unwrap(), "it stays taken");
+    assert!(report.admin().force_unlock().unwrap(), "it stays taken");
     others.into_iter().map(|said| said.out + &said.err).collect()
 }
 
@@ -192,7 +192,7 @@ fn one_of_the_compose_files_three_workers_works() {
         wait_for_queue(&ours, waiting.cast_unsigned());
     }
     assert_eq!(workers.len(), 3);
-    let lease = ours.inspect().unwrap().holder().unwrap().lease_left.unwrap();
+    let lease = ours.admin().inspect().unwrap().holder().unwrap().lease_left.unwrap();
     assert!(lease <= Duration::from_secs(10), "{lease:?}");
 
     // The death of a container: all its processes at once.

@@ -79,7 +79,7 @@ pub fn an_inner_unlock_keeps_the_end_of_the_outermost_lease(harness: &impl Harne
     harness.pass(LEASE / 4);
     inner.unlock().unwrap();
     assert_eq!(ours.hold_count(), 1);
-    let left = ours.inspect().unwrap().holder().unwrap().lease_left.unwrap();
+    let left = ours.admin().inspect().unwrap().holder().unwrap().lease_left.unwrap();
     assert!(left > Duration::ZERO && left <= LEASE * 3 / 4, "{left:?}");
     outer.unlock().unwrap();
 }
@@ -122,9 +122,9 @@ pub fn a_hold_can_be_taken_by_force_and_its_holder_is_told(harness: &impl Harnes
     let client = client_to_be_told(harness);
     let theirs = lock(harness, "force");
     let ours = lock_of(harness, &client, "force");
-    assert!(!theirs.force_unlock().unwrap());
+    assert!(!theirs.admin().force_unlock().unwrap());
     let guard = ours.lock().unwrap();
-    assert!(theirs.force_unlock().unwrap());
+    assert!(theirs.admin().force_unlock().unwrap());
     until_told(harness);
     let lost = guard.lost().recv_timeout(PATIENCE).expect("told by a message, or by the next renewal");
     assert_eq!(lost.cause, LostCause::Taken);
@@ -146,7 +146,7 @@ pub fn a_leaked_hold_is_released_by_unlock(harness: &impl Harness) {
     harness.pass(LEASE * 2);
     assert!(ours.is_held());
     let elsewhere = thread::scope(|scope| scope.spawn(|| ours.unlock()).join().unwrap());
-    let holder = ours.inspect().unwrap().holder().cloned().unwrap().owner;
+    let holder = ours.admin().inspect().unwrap().holder().cloned().unwrap().owner;
     for (refused, known) in [(elsewhere, Some(&holder)), (lock(harness, "leaked").unlock(), None)] {
         let said = refused.as_ref().map_err(ToString::to_string).unwrap_err();
         let Err(Error::NotHeld { owner, held_by, .. }) = refused else { panic!("{refused:?}") };
@@ -202,14 +202,14 @@ pub fn renew_asks_the_server_and_prolongs(harness: &impl Harness) {
 /// Any client can inspect a lock.
 pub fn inspect_shows_holder_and_count(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "seen"), lock(harness, "seen"));
-    assert!(theirs.inspect().unwrap().holder().is_none());
+    assert!(theirs.admin().inspect().unwrap().holder().is_none());
     let outer = ours.lock().unwrap();
     let inner = ours.lock().unwrap();
     harness.pass(LEASE / 2); // the count may ride on a renewal
-    let holder = theirs.inspect().unwrap().holder().cloned().unwrap();
+    let holder = theirs.admin().inspect().unwrap().holder().cloned().unwrap();
     assert_eq!(holder.owner, *outer.owner());
     assert_eq!((holder.hold_count, holder.token), (2, Some(outer.token())));
     assert!(holder.lease_left.is_some_and(|left| left > Duration::ZERO && left <= LEASE));
     drop((inner, outer));
-    assert!(theirs.inspect().unwrap().holder().is_none());
+    assert!(theirs.admin().inspect().unwrap().holder().is_none());
 }

@@ -25,7 +25,7 @@ pub fn inspect_reads_the_part_of_the_queue_that_is_asked_for(harness: &impl Harn
     until_in_queue(harness, &ours, 5);
     let whole = if harness.promises(Promise::Order) { waiters.as_slice() } else { &[] };
     for part in [0..0, 0..1, 1..3, 3..100, 4..5, 5..6, 7..9, 2..2, 100..u64::MAX, u64::MAX..u64::MAX] {
-        let state = ours.inspect_queue(part.clone()).unwrap();
+        let state = ours.admin().inspect_queue(part.clone()).unwrap();
         assert_eq!(state.holder().cloned().unwrap().owner, *guard.owner());
         assert_eq!(state.queue_length, whole.len() as u64, "{part:?}");
         let seen = state.queue.iter().map(|waiter| &waiter.owner);
@@ -37,7 +37,7 @@ pub fn inspect_reads_the_part_of_the_queue_that_is_asked_for(harness: &impl Harn
     guard.unlock().unwrap();
     // A withdrawal may still run in the background.
     until("all have left", || {
-        let state = ours.inspect().unwrap();
+        let state = ours.admin().inspect().unwrap();
         state.holder().is_none() && state.queue_length == 0
     });
     harness.assert_nothing_is_left("long");
@@ -49,15 +49,15 @@ pub fn a_waiter_is_found_in_the_queue_and_its_place_can_be_taken(harness: &impl 
     let guard = ours.lock().unwrap();
     let waiters = stand_in_queue(harness, "kick", 3);
     until_in_queue(harness, &ours, 3);
-    assert!(ours.find_waiter(guard.owner()).unwrap().is_none(), "the holder does not wait");
+    assert!(ours.admin().find_waiter(guard.owner()).unwrap().is_none(), "the holder does not wait");
     let holder = Waiter::new(guard.owner().clone());
-    assert!(!ours.kick(&holder).unwrap());
+    assert!(!ours.admin().kick(&holder).unwrap());
     if harness.promises(Promise::Order) {
-        let (rank, second) = ours.find_waiter(waiters[1].1.id()).unwrap().unwrap();
+        let (rank, second) = ours.admin().find_waiter(waiters[1].1.id()).unwrap().unwrap();
         assert_eq!((rank, &second.owner), (1, waiters[1].1.id()));
-        assert!(ours.kick(&second).unwrap());
+        assert!(ours.admin().kick(&second).unwrap());
         harness.pass(LEASE / 2); // it finds out at its next heartbeat
-        let owners = || ours.inspect().unwrap().queue.into_iter().map(|waiter| waiter.owner);
+        let owners = || ours.admin().inspect().unwrap().queue.into_iter().map(|waiter| waiter.owner);
         until("it stands at the tail", || {
             owners().eq([0, 2, 1].map(|number: usize| waiters[number].1.id().clone()))
         });
@@ -66,7 +66,7 @@ pub fn a_waiter_is_found_in_the_queue_and_its_place_can_be_taken(harness: &impl 
     guard.unlock().unwrap();
     // A withdrawal may still run in the background.
     until("all have left", || {
-        let state = ours.inspect().unwrap();
+        let state = ours.admin().inspect().unwrap();
         state.holder().is_none() && state.queue_length == 0
     });
     harness.assert_nothing_is_left("kick");
@@ -84,7 +84,7 @@ pub fn an_absent_waiter_is_marked_and_not_counted(harness: &impl Harness) {
     let dead: Vec<OwnerId> = (0..3).map(|number| dies_in_queue(&used, number)).collect();
     harness.pass(2 * DEAD);
     until("only the live one counts", || {
-        let state = ours.inspect().unwrap();
+        let state = ours.admin().inspect().unwrap();
         let (alive, dead) = state.queue.split_first().unwrap();
         !alive.is_absent()
             && dead.iter().all(Waiter::is_absent)
@@ -92,7 +92,7 @@ pub fn an_absent_waiter_is_marked_and_not_counted(harness: &impl Harness) {
     });
     for owner in &dead {
         until("it is absent", || {
-            ours.find_waiter(owner).unwrap().is_none_or(|(_, waiter)| waiter.is_absent())
+            ours.admin().find_waiter(owner).unwrap().is_none_or(|(_, waiter)| waiter.is_absent())
         });
     }
     drop(alive);
@@ -103,7 +103,7 @@ pub fn an_absent_waiter_is_marked_and_not_counted(harness: &impl Harness) {
     idle.token(&idle.owner(), 100);
     (0..3).for_each(|number| drop(dies_in_queue(&idle, number)));
     harness.pass(LEASE + SLACK);
-    let state = lock(harness, "idle").inspect().unwrap();
+    let state = lock(harness, "idle").admin().inspect().unwrap();
     assert_eq!((state.holders.len(), state.waiting(), state.queue_length), (0, 0, state.absent), "{state:?}");
     assert!(state.queue.iter().all(Waiter::is_absent), "{state:?}");
 }

@@ -19,7 +19,7 @@ pub fn a_kept_lock_is_taken_until_its_end(harness: &impl Harness) {
     guard.keep_for(LEASE * 2).unwrap();
     assert!(!ours.is_held() && holder.held().is_empty());
     assert!(ours.try_lock().unwrap().granted().is_none(), "its former owner is as any other");
-    let kept = theirs.inspect().unwrap().holder().cloned().expect("it is taken");
+    let kept = theirs.admin().inspect().unwrap().holder().cloned().expect("it is taken");
     assert_eq!((kept.hold_count, kept.token), (0, Some(token)));
     assert!(kept.lease_left.is_some_and(|left| left > LEASE && left <= LEASE * 2 + SLACK));
     assert_eq!(holder.stats().lost, 0);
@@ -86,11 +86,11 @@ pub fn kept_permits_are_taken_until_their_end(harness: &impl Harness) {
     let Some([a, b, c]) = semaphores(harness, "kept permits", 5) else { return };
     let (first, second) = (a.acquire_many(2).unwrap(), b.acquire_many(2).unwrap());
     first.keep_for(LEASE * 2).unwrap();
-    assert_eq!(a.inspect().unwrap().taken(), 4);
+    assert_eq!(a.admin().inspect().unwrap().taken(), 4);
     second.unlock().unwrap();
     let free = c.try_acquire_many(3).unwrap().granted().expect("three are free");
     assert!(b.try_acquire().unwrap().granted().is_none());
-    let (large, state) = (b.request_many(2).unwrap(), a.inspect().unwrap());
+    let (large, state) = (b.request_many(2).unwrap(), a.admin().inspect().unwrap());
     assert_eq!(state.holders.iter().filter(|holder| holder.hold_count == 0).count(), 1);
     harness.pass(LEASE);
     assert!(large.decided().try_recv().is_err());

@@ -165,7 +165,7 @@ pub(crate) fn wait_once(harness: &impl Harness, client: &Client) {
 /// Waits in real time until `n` requests stand in the queue, where the queue can be seen.
 pub(crate) fn until_in_queue(harness: &impl Harness, lock: &Lock, n: usize) {
     if harness.promises(Promise::Order) {
-        until("they stand in the queue", || lock.inspect().unwrap().queue_length == n as u64);
+        until("they stand in the queue", || lock.admin().inspect().unwrap().queue_length == n as u64);
     }
 }
 

@@ -35,7 +35,7 @@ pub fn lock_all_takes_all_or_none(harness: &impl Harness) {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| ours.lock_all(&names).map(drop));
         until_waiting(harness, last, 1);
-        assert!(first.force_unlock().unwrap());
+        assert!(first.admin().force_unlock().unwrap());
         until_told(harness);
         assert!(matches!(waiter.join().unwrap(), Err(Error::Lost(lost)) if lost.lock.as_str() == "all:a"));
     });

@@ -85,7 +85,7 @@ pub fn a_live_waiter_keeps_its_place_however_long_the_holder_works(harness: &imp
         }
         // Between two heartbeats, so that the message comes before the next one.
         harness.pass(LEASE * 2 - LEASE / 6);
-        assert_eq!(ours.inspect().unwrap().queue.len(), 2);
+        assert_eq!(ours.admin().inspect().unwrap().queue.len(), 2);
         guard.unlock().unwrap();
     });
     assert_eq!(granted.try_iter().collect::<Vec<_>>(), [0, 1]);

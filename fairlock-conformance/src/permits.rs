@@ -47,7 +47,7 @@ pub fn a_large_request_is_not_passed_by_small_ones(harness: &impl Harness) {
     let (large, small) = (b.request_many(5).unwrap(), c.request().unwrap());
     assert_waits(&large, 0);
     assert_waits(&small, 1);
-    let state = a.inspect().unwrap();
+    let state = a.admin().inspect().unwrap();
     assert_eq!((state.taken(), state.capacity), (2, Some(5)));
     let queue: Vec<_> = state.queue.iter().map(|waiter| waiter.units).collect();
     assert_eq!(queue, [5, 1]);
@@ -69,7 +69,7 @@ pub fn a_try_does_not_pass_a_large_request(harness: &impl Harness) {
     assert!(c.try_acquire().unwrap().granted().is_none());
     assert!(c.try_acquire_many_for(3, Duration::ZERO).unwrap().granted().is_none());
     assert_waits(&large, 0);
-    assert_eq!(a.inspect().unwrap().queue_length, 1);
+    assert_eq!(a.admin().inspect().unwrap().queue_length, 1);
     held.unlock().unwrap();
     let large = granted(large);
     drop(c.try_acquire().unwrap().granted().expect("one is free, and no request waits"));
@@ -85,7 +85,7 @@ pub fn a_release_grants_all_that_fit(harness: &impl Harness) {
     let (three, last) = (b.request_many(3).unwrap(), c.request().unwrap());
     assert_waits(&last, 3);
     all.unlock().unwrap();
-    let state = a.inspect().unwrap();
+    let state = a.admin().inspect().unwrap();
     assert_eq!((state.taken(), state.holders.len(), state.queue_length), (3, 2, 2), "{state:?}");
     let (two, one) = (granted(two), granted(one));
     assert!(two.token() < one.token());
@@ -93,7 +93,7 @@ pub fn a_release_grants_all_that_fit(harness: &impl Harness) {
     two.unlock().unwrap();
     let (three, last) = (granted(three), granted(last));
     assert!(three.token() < last.token());
-    assert_eq!(a.inspect().unwrap().taken(), 5);
+    assert_eq!(a.admin().inspect().unwrap().taken(), 5);
     for guard in [one, three, last] {
         guard.unlock().unwrap();
     }
@@ -113,7 +113,7 @@ pub fn another_number_of_permits_is_refused(harness: &impl Harness) {
         other => panic!("{other:?}"),
     }
     assert_mismatch(eight.request().and_then(Request::wait));
-    assert_eq!(five.inspect().unwrap().queue_length, 0);
+    assert_eq!(five.admin().inspect().unwrap().queue_length, 0);
     permit.unlock().unwrap();
     let permit = eight.acquire_many(8).unwrap();
     assert_mismatch(five.acquire());
@@ -146,7 +146,7 @@ pub fn one_of_five_is_taken_by_force(harness: &impl Harness) {
     let a = client.semaphore("force", 5).unwrap();
     let [first, second, third, fourth, fifth] = [(); 5].map(|()| a.acquire().unwrap());
     let waiter = b.request().unwrap();
-    assert!(b.force_unlock_of(third.owner()).unwrap());
+    assert!(b.admin().force_unlock_of(third.owner()).unwrap());
     if harness.promises(Promise::HandOff) {
         until_told(harness);
         let lost = third.lost().recv_timeout(PATIENCE).expect("told by a message, or by the next renewal");
@@ -154,19 +154,19 @@ pub fn one_of_five_is_taken_by_force(harness: &impl Harness) {
     }
     assert!(matches!(third.renew(), Err(Error::Lost(_))));
     let next = granted(waiter);
-    assert!(!b.force_unlock_of(third.owner()).unwrap(), "it has none now");
+    assert!(!b.admin().force_unlock_of(third.owner()).unwrap(), "it has none now");
     assert!(matches!(third.unlock(), Err(Error::Lost(_))));
-    assert_eq!(a.inspect().unwrap().taken(), 5);
+    assert_eq!(a.admin().inspect().unwrap().taken(), 5);
     for guard in [&first, &second, &fourth, &fifth, &next] {
         guard.renew().unwrap();
     }
     let waiter = b.request_many(5).unwrap();
-    assert!(b.force_unlock().unwrap());
+    assert!(b.admin().force_unlock().unwrap());
     granted(waiter).unlock().unwrap();
     for guard in [first, second, fourth, fifth, next] {
         assert!(matches!(guard.renew(), Err(Error::Lost(_))));
     }
-    assert!(!b.force_unlock().unwrap());
+    assert!(!b.admin().force_unlock().unwrap());
     harness.assert_nothing_is_left("force");
 }
 
@@ -180,16 +180,16 @@ pub fn permits_are_re_entrant_for_an_explicit_owner_only(harness: &impl Harness)
     let owned = shared.owned_by(&client.new_owner()).unwrap();
     let two = owned.acquire_many(2).unwrap();
     let again = owned.try_acquire().unwrap().granted().unwrap();
-    assert_eq!((again.token(), shared.inspect().unwrap().taken()), (two.token(), 2));
+    assert_eq!((again.token(), shared.admin().inspect().unwrap().taken()), (two.token(), 2));
     assert!(matches!(owned.acquire_many(3), Err(Error::Misuse { .. })));
     let (one, other) = (shared.acquire().unwrap(), shared.acquire().unwrap());
-    assert!(one.owner() != other.owner() && shared.inspect().unwrap().taken() == 4);
+    assert!(one.owner() != other.owner() && shared.admin().inspect().unwrap().taken() == 4);
     two.unlock().unwrap();
-    assert_eq!(shared.inspect().unwrap().taken(), 4, "the inner guard keeps both");
+    assert_eq!(shared.admin().inspect().unwrap().taken(), 4, "the inner guard keeps both");
     again.unlock().unwrap();
-    assert_eq!(shared.inspect().unwrap().taken(), 2);
+    assert_eq!(shared.admin().inspect().unwrap().taken(), 2);
     drop((one, other));
-    until("all are given back", || shared.inspect().unwrap().taken() == 0);
+    until("all are given back", || shared.admin().inspect().unwrap().taken() == 0);
     harness.assert_nothing_is_left("owner");
 }
 
@@ -199,9 +199,10 @@ pub fn a_large_request_that_is_kicked_lets_the_others_in(harness: &impl Harness)
     let held = a.acquire().unwrap();
     let (large, small) = (b.request_many(3).unwrap(), c.request().unwrap());
     assert_waits(&small, 1);
-    let (rank, waiter) = a.find_waiter(&a.inspect().unwrap().queue[0].owner).unwrap().unwrap();
+    let (rank, waiter) =
+        a.admin().find_waiter(&a.admin().inspect().unwrap().queue[0].owner).unwrap().unwrap();
     assert_eq!((rank, waiter.units), (0, 3));
-    assert!(a.kick(&waiter).unwrap());
+    assert!(a.admin().kick(&waiter).unwrap());
     let small = granted(small);
     small.unlock().unwrap();
     held.unlock().unwrap();

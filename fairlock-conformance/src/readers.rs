@@ -16,7 +16,7 @@ pub fn readers_hold_together(harness: &impl Harness) {
     let [c] = rw_locks(harness, "readers").unwrap();
     let (first, second, third) =
         (a.read().unwrap(), b.read().unwrap(), c.try_read().unwrap().granted().unwrap());
-    let state = a.inspect().unwrap();
+    let state = a.admin().inspect().unwrap();
     assert_eq!((state.taken(), state.capacity, state.queue_length), (3, Some(u32::MAX), 0));
     let listed = state.holders.iter().map(|holder| (&holder.owner, holder.token, holder.units));
     let held =
@@ -24,7 +24,7 @@ pub fn readers_hold_together(harness: &impl Harness) {
     assert!(listed.eq(held.map(|(owner, token)| (owner, Some(token), 1))), "{state:?}");
     second.unlock().unwrap();
     first.unlock().unwrap();
-    assert_eq!(a.inspect().unwrap().taken(), 1);
+    assert_eq!(a.admin().inspect().unwrap().taken(), 1);
     third.unlock().unwrap();
     harness.assert_nothing_is_left("readers");
 }
@@ -35,7 +35,7 @@ pub fn a_writer_holds_alone(harness: &impl Harness) {
     let writing = a.write().unwrap();
     let busy = || b.try_read().unwrap().granted().is_none() && b.try_write().unwrap().granted().is_none();
     assert!(busy());
-    assert_eq!(a.inspect().unwrap().taken(), u32::MAX);
+    assert_eq!(a.admin().inspect().unwrap().taken(), u32::MAX);
     writing.unlock().unwrap();
     let reading = a.read().unwrap();
     assert!(b.try_write().unwrap().granted().is_none());
@@ -85,7 +85,7 @@ pub fn a_reader_does_not_pass_a_waiting_writer(harness: &impl Harness) {
     let reader = c.reader().request().unwrap();
     assert_waits(&writer, 0);
     assert_waits(&reader, 1);
-    let queue: Vec<_> = a.inspect().unwrap().queue.iter().map(|waiter| waiter.units).collect();
+    let queue: Vec<_> = a.admin().inspect().unwrap().queue.iter().map(|waiter| waiter.units).collect();
     assert_eq!(queue, [u32::MAX, 1]);
     reading.unlock().unwrap();
     let writing = granted(writer);
@@ -102,7 +102,7 @@ pub fn a_read_again_passes_a_waiting_writer(harness: &impl Harness) {
     let writer = b.writer().request().unwrap();
     let inner = a.try_read().unwrap().granted().expect("at once");
     assert_eq!((inner.token(), a.reader().hold_count()), (outer.token(), 2));
-    assert_eq!(b.inspect().unwrap().taken(), 1);
+    assert_eq!(b.admin().inspect().unwrap().taken(), 1);
     outer.unlock().unwrap();
     assert_waits(&writer, 0);
     inner.unlock().unwrap();
@@ -143,7 +143,7 @@ pub fn a_write_under_the_own_read_is_misuse(harness: &impl Harness) {
     let reading = a.read().unwrap();
     refused();
     reading.renew().unwrap();
-    assert_eq!(a.inspect().unwrap().queue_length, 0);
+    assert_eq!(a.admin().inspect().unwrap().queue_length, 0);
     reading.unlock().unwrap();
     let writing = b.write().unwrap();
     let reader = a.reader().request().unwrap();
@@ -163,7 +163,7 @@ pub fn readers_behind_a_writer_enter_together(harness: &impl Harness) {
     let (third, writer) = (f.reader().request().unwrap(), c.writer().request().unwrap());
     let last = d.reader().request().unwrap();
     writing.unlock().unwrap();
-    let state = a.inspect().unwrap();
+    let state = a.admin().inspect().unwrap();
     assert_eq!((state.holders.len(), state.queue_length), (3, 2), "{state:?}");
     let (first, second, third) = (granted(first), granted(second), granted(third));
     assert!(first.token() < second.token() && second.token() < third.token());
@@ -189,7 +189,7 @@ pub fn many_readers_enter_by_one_release(harness: &impl Harness) {
     writing.unlock().unwrap();
     let readings: Vec<_> = readers.into_iter().map(granted).collect();
     assert!(readings.is_sorted_by_key(|guard| guard.token()));
-    assert_eq!(a.inspect().unwrap().taken(), MANY);
+    assert_eq!(a.admin().inspect().unwrap().taken(), MANY);
     readings.into_iter().for_each(|guard| guard.unlock().unwrap());
     harness.assert_nothing_is_left("many");
 }
@@ -203,12 +203,12 @@ pub fn a_blocked_head_that_leaves_lets_the_others_in(harness: &impl Harness) {
     assert_waits(&first, 1);
     drop(writer);
     let (first, second) = (granted(first), granted(second));
-    assert_eq!(a.inspect().unwrap().taken(), 3);
+    assert_eq!(a.admin().inspect().unwrap().taken(), 3);
     second.unlock().unwrap();
     let cancel = Cancel::new();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| b.cancelled_by(&cancel).write().map(drop));
-        until("the writer waits", || a.inspect().unwrap().queue_length == 1);
+        until("the writer waits", || a.admin().inspect().unwrap().queue_length == 1);
         let second = d.reader().request().unwrap();
         assert_waits(&second, 1);
         cancel.cancel();
@@ -279,7 +279,8 @@ pub fn a_dead_reader_ends_nobody_elses_hold(harness: &impl Harness) {
         guard.renew().unwrap();
     }
     assert!(b.try_write().unwrap().granted().is_none());
-    let tokens: Vec<_> = a.inspect().unwrap().holders.iter().filter_map(|holder| holder.token).collect();
+    let tokens: Vec<_> =
+        a.admin().inspect().unwrap().holders.iter().filter_map(|holder| holder.token).collect();
     assert_eq!(tokens, [before.token(), after.token()]);
     before.unlock().unwrap();
     after.unlock().unwrap();

@@ -61,7 +61,7 @@ pub fn a_hold_that_is_taken_while_it_is_released_is_lost(harness: &impl Harness)
     thread::scope(|scope| {
         let work = scope.spawn(|| ours.with(|_| ()));
         until("the release is asked for", || is_asked.load(Ordering::SeqCst));
-        lock(harness, "late and taken").force_unlock().unwrap();
+        lock(harness, "late and taken").admin().force_unlock().unwrap();
         harness.pass(LEASE / 4);
         match work.join().unwrap() {
             Err(Error::Lost(lost)) => assert_eq!(lost.cause, LostCause::Taken),

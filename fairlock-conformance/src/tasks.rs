@@ -105,13 +105,13 @@ pub fn work_of_a_task_is_dropped_when_its_hold_is_lost(harness: &impl Harness) {
     let ours = client.lock_of("work", harness.kind()).unwrap().to_async();
     let theirs = task_lock(harness, "work");
     let work = ours.with(async |_| {
-        assert!(theirs.force_unlock().await.unwrap());
+        assert!(theirs.admin().force_unlock().await.unwrap());
         pending::<()>().await
     });
     assert!(matches!(run(harness, work), Err(Error::Lost(_))));
     // Also work that awaits nothing after the loss.
     let blocking = lock(harness, "work");
-    let late = ours.with(async |_| blocking.force_unlock().unwrap());
+    let late = ours.with(async |_| blocking.admin().force_unlock().unwrap());
     assert!(matches!(run(harness, late), Err(Error::Lost(_))));
     let held = run(harness, theirs.try_lock()).unwrap().granted().expect("it was taken");
     assert!(matches!(run(harness, ours.try_with(async |_| ())), Ok(TryLock::Busy(_))));
@@ -129,7 +129,7 @@ pub fn a_task_that_leads_asks_again_after_a_loss(harness: &impl Harness) {
     let led = ours.lead(async |term| {
         if former.get().is_none() {
             former.set(Some(term.token()));
-            assert!(theirs.force_unlock().await.unwrap());
+            assert!(theirs.admin().force_unlock().await.unwrap());
             pending::<()>().await;
         }
         term.token()
@@ -149,7 +149,7 @@ pub fn a_dropped_lock_all_of_a_task_gives_all_back(harness: &impl Harness) {
     assert!(run(harness, ours.try_lock_all(&names)).unwrap().granted().is_none());
     let mut waits = Box::pin(ours.lock_all(&names));
     until("it waits for the second lock", || {
-        second.inspect().unwrap().queue_length == 1 || {
+        second.admin().inspect().unwrap().queue_length == 1 || {
             begin(&mut waits);
             false
         }
@@ -170,12 +170,12 @@ pub fn a_task_looks_kicks_and_ends_its_client(harness: &impl Harness) {
     let (leaver, theirs) = (client(harness).to_async(), lock(harness, "ends"));
     let ours = leaver.lock_of("ends", harness.kind()).unwrap();
     let guard = run(harness, ours.lock()).unwrap();
-    assert_eq!(run(harness, ours.inspect()).unwrap().holder().unwrap().owner, *guard.owner());
+    assert_eq!(run(harness, ours.admin().inspect()).unwrap().holder().unwrap().owner, *guard.owner());
     if harness.promises(Promise::Order) {
         let request = theirs.request().unwrap();
         until_in_queue(harness, &theirs, 1);
-        let waiter = run(harness, ours.inspect()).unwrap().queue.remove(0);
-        assert!(run(harness, ours.kick(&waiter)).unwrap());
+        let waiter = run(harness, ours.admin().inspect()).unwrap().queue.remove(0);
+        assert!(run(harness, ours.admin().kick(&waiter)).unwrap());
         drop(request);
     }
     let mut drains = Box::pin(leaver.drain(LEASE * 100));

@@ -26,7 +26,7 @@ type Locks = Vec<(LockName, LockState)>;
 
 impl FileBackend {
     /// Lists the locks that are held or waited for, by name, each with its holder, its first waiter and the number of waiters
-    /// ([`inspect`](fairlock_core::Lock::inspect) reads the others). In `pattern` `*` is any text, `?` one character, `[ab]` and
+    /// ([`inspect`](fairlock_core::Admin::inspect) reads the others). In `pattern` `*` is any text, `?` one character, `[ab]` and
     /// `[a-c]` a character of a list, `[^ab]` any other character; behind `\` a character stands for itself.
     ///
     /// It reads all locks of the directory, each between two steps. The list is not a snapshot. A file that is damaged, or not for this

@@ -24,9 +24,10 @@ fn a_waiter_is_found_in_a_queue_that_is_longer_than_one_look() {
         let place = Place::new(&id, &owner, RequestId::new(number));
         only(store.acquire(&[Acquire::new(place, Duration::from_secs(30))])).unwrap();
     }
-    let found = [1, 600, 1200].map(|number| lock.find_waiter(&owner(number)).unwrap().map(|(rank, _)| rank));
+    let found =
+        [1, 600, 1200].map(|number| lock.admin().find_waiter(&owner(number)).unwrap().map(|(rank, _)| rank));
     assert_eq!(found, [Some(0), Some(599), Some(1199)]); // the first has the lock
-    assert!(lock.find_waiter(&owner(0)).unwrap().is_none());
+    assert!(lock.admin().find_waiter(&owner(0)).unwrap().is_none());
 }
 
 #[test]

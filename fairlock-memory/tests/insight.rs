@@ -45,7 +45,7 @@ fn a_client_lists_its_holds_and_requests() {
         (other.id(), Some(0), 2 * S)
     );
     assert_eq!(client.stats().waiting, waiting_now, "stats tell of the positions as well");
-    let label = lock.inspect().unwrap().holder().cloned().unwrap().label.unwrap();
+    let label = lock.admin().inspect().unwrap().holder().cloned().unwrap().label.unwrap();
     assert!(
         label.starts_with("orders-worker-3 (") && label.ends_with(&format!(":{})", std::process::id())),
         "{label}"

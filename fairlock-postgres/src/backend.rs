@@ -151,7 +151,7 @@ impl Drop for Subscribed {
 
 impl PostgresBackend {
     /// Lists the locks that are held or waited for, by name, each with its holder, its first waiter and the number of waiters
-    /// ([`inspect`](fairlock_core::Lock::inspect) reads the others). In `pattern` `*` is any text, `?` one character, `[ab]` and
+    /// ([`inspect`](fairlock_core::Admin::inspect) reads the others). In `pattern` `*` is any text, `?` one character, `[ab]` and
     /// `[a-c]` a character of a list, `[^ab]` any other character; behind `\` a character stands for itself.
     ///
     /// It reads all rows of locks in use, 500 in each round trip. The list is not a snapshot. A damaged row is left out.

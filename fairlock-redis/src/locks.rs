@@ -18,7 +18,7 @@ const PAGE: &str = "500";
 
 impl RedisBackend {
     /// Lists all locks that are held or waited for, of all servers, by name: each with its holder, its first waiter and the number of waiters
-    /// ([`inspect`](fairlock_core::Lock::inspect) reads the others). `pattern` is as in Redis: `*` for any text, `?` for one
+    /// ([`inspect`](fairlock_core::Admin::inspect) reads the others). `pattern` is as in Redis: `*` for any text, `?` for one
     /// character, `[ab]` for `a` or `b`.
     ///
     /// It scans all keys with SCAN: that never blocks the server for long, but takes a while where there are many. The list

@@ -179,7 +179,7 @@ fn until_renewed(client: &Client, guards: &[Guard<Owner>], since: Instant) {
         let names: Vec<&str> = guards.iter().map(Guard::name).collect();
         let ends = by_threads(names, |name| {
             // A look is one attempt, and its connection may have been cut.
-            match client.fair_lock(name).unwrap().inspect() {
+            match client.fair_lock(name).unwrap().admin().inspect() {
                 Ok(state) => state.holders[0].lease_left.expect("it has an end"),
                 Err(error) => {
                     assert!(matches!(error, Error::Unavailable { .. }), "{error}");

@@ -182,16 +182,16 @@ fn stats_states_and_losses_are_serialized_with_names() {
     let client = Client::builder(MemoryBackend::new()).label("worker 3").stats_per_lock(1).build().unwrap();
     let lock = client.fair_lock("orders").unwrap();
     let guard = lock.lock().unwrap();
-    let label = lock.inspect().unwrap().holder().unwrap().label.clone().unwrap();
+    let label = lock.admin().inspect().unwrap().holder().unwrap().label.clone().unwrap();
     assert!(label.starts_with("worker 3 ("), "{label}");
     let request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
     let [stats, state] = [
         serde_json::to_value(client.stats()).unwrap(),
-        serde_json::to_value(lock.inspect().unwrap()).unwrap(),
+        serde_json::to_value(lock.admin().inspect().unwrap()).unwrap(),
     ];
     let waiter = client.waiting()[0].owner.to_string();
     drop(request);
-    assert!(lock.force_unlock().unwrap());
+    assert!(lock.admin().force_unlock().unwrap());
     let lost = serde_json::to_value(guard.lost().recv_timeout(10 * S).unwrap()).unwrap();
     for (json, path, expected) in [
         (&stats, "/granted_at_once", 1.into()),
@@ -229,7 +229,7 @@ struct Seen {
 impl Seen {
     fn ask(&self) {
         let Some((client, lock)) = self.of.get() else { return };
-        drop((client.stats(), lock.stats(), client.held(), lock.inspect()));
+        drop((client.stats(), lock.stats(), client.held(), lock.admin().inspect()));
     }
 
     fn event(&self) {
@@ -302,7 +302,7 @@ fn a_recorder_may_call_the_client_and_may_panic() {
                 let request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
                 guard.unlock().unwrap();
                 let guard = request.wait().unwrap();
-                assert!(lock.force_unlock().unwrap());
+                assert!(lock.admin().force_unlock().unwrap());
                 guard.lost().recv_timeout(10 * S).unwrap();
             }
             assert_eq!(client.stats().holds.count, 40);

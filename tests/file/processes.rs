@@ -54,7 +54,7 @@ fn a_lock_of_a_killed_process_is_free() {
     let locks = Locks::new();
     let lock = locks.client().fair_lock("x").unwrap();
     locks.holder("x").kill();
-    assert!(lock.inspect().unwrap().holder().is_none());
+    assert!(lock.admin().inspect().unwrap().holder().is_none());
     assert!(matches!(lock.try_lock().unwrap(), TryLock::Granted(_)));
 }
 
@@ -64,13 +64,13 @@ fn killed_waiters_delay_nobody() {
     let locks = Locks::new();
     let lock = locks.client().fair_lock("x").unwrap();
     let mut holder = locks.holder("x");
-    let length = || lock.inspect().unwrap().queue_length;
+    let length = || lock.admin().inspect().unwrap().queue_length;
     let mut waiters = [locks.process("x"), locks.process("x")];
     eventually("both wait", || length() == 2);
     let request = lock.request().unwrap();
     waiters[1].kill();
     waiters[0].kill();
-    eventually("both are shown as absent", || lock.inspect().unwrap().absent == 2);
+    eventually("both are shown as absent", || lock.admin().inspect().unwrap().absent == 2);
     let killed = Instant::now();
     holder.kill();
     request.wait().unwrap().unlock().unwrap();
@@ -86,7 +86,7 @@ fn a_killed_waiter_that_does_not_fit_lets_others_in_at_once() {
     let dir = locks.dir();
     let mut large = Worker::start(PROGRAM, &["permits", dir.to_str().unwrap(), "x", "2", "2"]);
     large.go();
-    eventually("it waits", || permits.inspect().unwrap().queue_length == 1);
+    eventually("it waits", || permits.admin().inspect().unwrap().queue_length == 1);
     let request = permits.request().unwrap();
     let killed = Instant::now();
     large.kill();
@@ -141,10 +141,10 @@ fn waiting_processes_keep_their_places_while_the_holder_works() {
     let mut workers = Vec::new();
     for number in 1..4 {
         workers.extend(run.start(1));
-        eventually("it waits", || lock.inspect().unwrap().queue_length == number);
+        eventually("it waits", || lock.admin().inspect().unwrap().queue_length == number);
     }
     thread::sleep(PLACE * 3);
-    let state = lock.inspect().unwrap();
+    let state = lock.admin().inspect().unwrap();
     assert_eq!((state.queue_length, state.absent), (3, 0));
     guard.unlock().unwrap();
     for worker in workers {
@@ -206,7 +206,7 @@ fn a_process_that_could_not_wait_once_hears_the_next_message() {
     let mut waiter = Worker::start("strace", &words);
     let guard = lock.lock().unwrap();
     waiter.go();
-    eventually("it waits", || lock.inspect().unwrap().queue_length == 1);
+    eventually("it waits", || lock.admin().inspect().unwrap().queue_length == 1);
     guard.unlock().unwrap();
     let said = waiter.next(SOON);
     assert_eq!(said, "granted 1 failed 0 unknown 0 lost 0 polled 0 places_lost 0");

@@ -28,7 +28,7 @@ fn getting_started_on_redis() -> fairlock::Result<()> {
         .build()?;
     let lock = client.fair_lock("lock:report")?;
     let guard = lock.lock()?;
-    let holder = lock.inspect()?.holder().cloned().expect("it is held");
+    let holder = lock.admin().inspect()?.holder().cloned().expect("it is held");
     assert!(holder.label.is_some_and(|label| label.starts_with("report-worker (")));
     assert!(holder.lease_left <= Some(Duration::from_secs(15)));
     drop((guard, lock, client));
@@ -71,10 +71,10 @@ fn the_guides_rights_are_enough_for_names_with_a_prefix() {
         let (ours, theirs) = (lock_of(&one, "lock:a").unwrap(), lock_of(&other, "lock:a").unwrap());
         let guard = ours.lock().unwrap();
         let waiting = theirs.request().unwrap();
-        assert!(theirs.inspect().unwrap().holder().is_some());
+        assert!(theirs.admin().inspect().unwrap().holder().is_some());
         guard.unlock().unwrap();
         waiting.wait().unwrap().unlock().unwrap();
-        assert!(!ours.force_unlock().unwrap());
+        assert!(!ours.admin().force_unlock().unwrap());
     }
     assert!(one.fair_lock("other:a").unwrap().lock().is_err(), "other names are not allowed");
 }

@@ -174,8 +174,8 @@ fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
     // An owner that asks again gets the error again.
     let owner = client.new_owner();
     (0..2).for_each(|_| asks_in_time(&lock, || owner.clone(), &parts));
-    assert_unavailable(lock.inspect(), &parts);
-    assert_unavailable(lock.force_unlock(), &parts);
+    assert_unavailable(lock.admin().inspect(), &parts);
+    assert_unavailable(lock.admin().force_unlock(), &parts);
 
     server.restart();
     eventually("the same lock works again", || match lock.try_lock() {
@@ -242,17 +242,17 @@ fn a_server_that_stands_still_costs_no_more_than_the_bounds() {
     let lock = client.fair_lock("orders").unwrap();
     let held = client.fair_lock("held").unwrap().lock().unwrap();
     let unlocked = client.fair_lock("unlocked").unwrap().lock().unwrap();
-    idle.inspect().unwrap();
+    idle.admin().inspect().unwrap();
     server.stop();
     let late = "no answer within 300ms; whether it was carried out is not known (response_timeout)";
-    assert_unavailable(idle.inspect(), &["(lock `orders`)", late]);
+    assert_unavailable(idle.admin().inspect(), &["(lock `orders`)", late]);
     let parts = ["(lock `orders`)", "Redis at ", &server.address(), "no answer within 300ms"];
     let asker = || lock.owned_by(&client.new_owner()).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| assert_unavailable(asker().lock(), &parts));
         scope.spawn(|| assert_unavailable(asker().try_lock(), &parts));
         scope.spawn(|| assert_unavailable(asker().try_lock_for(ms(200)), &["`orders`"]));
-        scope.spawn(|| assert_unavailable(lock.inspect(), &["`orders`"]));
+        scope.spawn(|| assert_unavailable(lock.admin().inspect(), &["`orders`"]));
         let error = unlocked.unlock().unwrap_err();
         assert_says(&error, &["lock `unlocked`"]);
         eventually("the hold is known to be lost", || held.is_lost());
@@ -302,11 +302,11 @@ fn a_connection_that_is_cut_loses_nothing() {
                 !is_by_lock || server.query::<Vec<String>>(&channels).len() == 1
             };
             eventually("the waiter waits", || {
-                let is_queued = || first.inspect().is_ok_and(|state| state.queue.len() == 1);
+                let is_queued = || first.admin().inspect().is_ok_and(|state| state.queue.len() == 1);
                 hears() && (kind == LockKind::Plain || is_queued())
             });
             assert!(cut());
-            let seen = first.inspect().or_else(|_| first.inspect()).unwrap();
+            let seen = first.admin().inspect().or_else(|_| first.admin().inspect()).unwrap();
             assert_eq!(seen.holder().unwrap().token, Some(token));
             assert!(!guard.is_lost());
             eventually("the hold can be renewed", || guard.renew().is_ok());

@@ -25,7 +25,7 @@ impl Waiter {
     #[track_caller]
     pub fn start(client: Client, name: &str) -> Waiter {
         let lock = client.fair_lock(name).unwrap();
-        let before = lock.inspect().unwrap().queue_length;
+        let before = lock.admin().inspect().unwrap().queue_length;
         let (tell, got) = channel();
         let (go, told) = channel();
         let waiting = lock.clone();
@@ -35,7 +35,9 @@ impl Waiter {
             told.recv_timeout(BOUND).unwrap();
             guard.unlock().unwrap();
         });
-        eventually("the waiter stands in the queue", || lock.inspect().unwrap().queue_length > before);
+        eventually("the waiter stands in the queue", || {
+            lock.admin().inspect().unwrap().queue_length > before
+        });
         Waiter { client, got, go, thread }
     }
 

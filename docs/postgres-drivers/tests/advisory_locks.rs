@@ -160,7 +160,7 @@ async fn waiters_use_up_the_pool_that_the_holder_needs() {
     let waiters: Vec<_> = (0..20).map(|_| tokio::spawn(ours.lock())).collect();
     let lock = Client::new(PostgresBackend::connect(&url).unwrap()).unwrap().fair_lock("orders").unwrap();
     let began = Instant::now();
-    while lock.inspect().unwrap().queue_length < 20 {
+    while lock.admin().inspect().unwrap().queue_length < 20 {
         assert!(began.elapsed() < SOON);
         sleep(Duration::from_millis(5)).await;
     }
@@ -239,7 +239,7 @@ async fn a_loop_of_tries_has_no_order() {
     let waits = tokio::spawn(first.lock());
     let look = Client::new(PostgresBackend::connect(&url).unwrap()).unwrap().fair_lock("orders").unwrap();
     let began = Instant::now();
-    while look.inspect().unwrap().queue_length < 1 {
+    while look.admin().inspect().unwrap().queue_length < 1 {
         assert!(began.elapsed() < SOON);
         sleep(Duration::from_millis(5)).await;
     }

@@ -102,8 +102,8 @@ impl Wanted {
     /// Its holders, the length of the queue, and this part of it.
     pub(super) fn look(&self, part: Range<u64>) -> Result<LockState> {
         match self {
-            Wanted::Lock(lock, _) => lock.inspect_queue(part),
-            Wanted::Permit(semaphore) => semaphore.inspect_queue(part),
+            Wanted::Lock(lock, _) => lock.admin().inspect_queue(part),
+            Wanted::Permit(semaphore) => semaphore.admin().inspect_queue(part),
         }
     }
 

@@ -125,7 +125,7 @@ fn a_lock_not_acquired_in_time_gives_124() {
         let said = host.runs(&format!("x --wait {wait}"), "echo no").failed(124, &[&holder]);
         assert!(said.err.starts_with(message), "{}", said.err);
         assert!(wait != "300ms" || start.elapsed() >= Duration::from_millis(300));
-        assert_eq!(ours.inspect().unwrap().queue.len(), 0);
+        assert_eq!(ours.admin().inspect().unwrap().queue.len(), 0);
     }
     guard.unlock().unwrap();
     host.runs("x --plain --wait 20s", "echo yes").is(0, "yes\n", "");

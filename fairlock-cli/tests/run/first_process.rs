@@ -59,7 +59,7 @@ fn a_signal_ends_a_wait_and_a_run_with_its_code() {
         wait_for_queue(&ours, 1);
         send(signal, children_of(waiter.0.id())[0]);
         waiter.output().is(code, "", "");
-        assert_eq!(ours.inspect().unwrap().queue_length, 0);
+        assert_eq!(ours.admin().inspect().unwrap().queue_length, 0);
         guard.unlock().unwrap();
     }
 }

@@ -9,7 +9,7 @@ use crate::support::{Host, only_row, wait_until_dead};
 
 /// The holder, if nobody works under the lock any more.
 fn kept(host: &Host) -> Option<Holder> {
-    let holder = host.lock("x").inspect().unwrap().holder().cloned()?;
+    let holder = host.lock("x").admin().inspect().unwrap().holder().cloned()?;
     (holder.hold_count == 0).then_some(holder)
 }
 
@@ -28,7 +28,7 @@ fn at_least_keeps_the_lock_also_if_the_program_fails() {
         host.says("unlock x").failed(125, &["Free x, kept for 9m", "? Standard input is not"]);
         let shown = host.says("show x").out;
         assert!(shown.contains("lease left 9m") && shown.contains(", kept after its end\n"), "{shown}");
-        assert!(host.lock("x").force_unlock().unwrap());
+        assert!(host.lock("x").admin().force_unlock().unwrap());
     }
     host.runs("x --at-least 1ms", "exit 0").gave(0);
     assert!(!host.lock("x").is_locked().unwrap());
@@ -42,5 +42,5 @@ fn when_fairlock_is_killed_the_lock_stays_taken_all_the_same() {
     wait_until_dead(program);
     eventually("the minder has the server keep it", || kept(&host).is_some());
     assert!(kept(&host).unwrap().lease_left.unwrap() > Duration::from_secs(500));
-    assert!(host.lock("x").force_unlock().unwrap());
+    assert!(host.lock("x").admin().force_unlock().unwrap());
 }

@@ -29,7 +29,7 @@ fn a_waiter_that_is_told_to_end_leaves_the_queue_at_once() {
         wait_for_queue(&ours, 1);
         waiter.signal(signal);
         waiter.output().ended_by(number);
-        assert_eq!(ours.inspect().unwrap().queue.len(), 0);
+        assert_eq!(ours.admin().inspect().unwrap().queue.len(), 0);
     }
     guard.unlock().unwrap();
 }
@@ -134,7 +134,7 @@ fn a_minder_gives_back_its_own_hold_only() {
     let waiting = ours.request().unwrap();
     send("STOP", minder);
     holder.0.kill().unwrap();
-    assert!(ours.force_unlock().unwrap(), "before the minder gives it back");
+    assert!(ours.admin().force_unlock().unwrap(), "before the minder gives it back");
     let guard = waiting.wait().unwrap();
     send("CONT", minder);
     wait_until_dead(minder);
@@ -189,7 +189,7 @@ fn a_minder_that_stood_still_kills_before_the_lease_ends() {
     stop(&holder.0);
     send("STOP", minder);
     eventually("less than the grace is left", || {
-        ours.inspect().unwrap().holder().unwrap().lease_left.unwrap() < Duration::from_millis(700)
+        ours.admin().inspect().unwrap().holder().unwrap().lease_left.unwrap() < Duration::from_millis(700)
     });
     send("CONT", minder);
     ends_before_the_next_holder(holder, process, waiting);

@@ -43,7 +43,7 @@ fn a_program_is_killed_well_before_its_lease_ends() {
     proxy.set(Traffic::Commands, Rule::Swallow);
     let mut left = None;
     while is_alive(process) {
-        left = ours.inspect().unwrap().holder().and_then(|holder| holder.lease_left);
+        left = ours.admin().inspect().unwrap().holder().and_then(|holder| holder.lease_left);
     }
     assert!(left.is_some_and(|left| left > Duration::from_millis(250)), "{left:?}");
     drop(holder);
@@ -74,7 +74,7 @@ fn a_force_sends_the_program_term_and_later_kill() {
     let mut holder = host.starts("x --kill-after 1s", &program);
     let process = process_in(&pid);
     let taken = Instant::now();
-    assert!(host.lock("x").force_unlock().unwrap());
+    assert!(host.lock("x").admin().force_unlock().unwrap());
     holder.output().gave(123).with(&["taken by force"]);
     assert!(taken.elapsed() >= Duration::from_millis(900), "{:?}: it had its grace", taken.elapsed());
     assert!(told.exists(), "TERM came first");

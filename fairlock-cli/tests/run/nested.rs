@@ -71,7 +71,8 @@ fn a_nested_command_waits_for_a_permit_of_others() {
     let permit = semaphore.acquire().unwrap();
     let inner = format!("{}; \"{FAIRLOCK}\" run --permits 2 m -- echo yes", host.until("go"));
     let (mut waits, _) = host.holds("--permits 2 m", "pid", &inner);
-    let waiting = |most| eventually("they wait", || semaphore.inspect().unwrap().queue_length == most);
+    let waiting =
+        |most| eventually("they wait", || semaphore.admin().inspect().unwrap().queue_length == most);
     let ahead = host.client("").semaphore("m", 2).unwrap().request().unwrap();
     waiting(1);
     host.makes("go");

@@ -60,7 +60,7 @@ fn a_command_that_ends_in_a_queue_gives_back_its_locks() {
     let mut told = between(&host, "--lease 1d");
     told.signal("TERM");
     told.output().ended_by(15);
-    assert!(!host.lock("a").is_locked().unwrap() && ours.inspect().unwrap().queue.is_empty());
+    assert!(!host.lock("a").is_locked().unwrap() && ours.admin().inspect().unwrap().queue.is_empty());
 
     let mut killed = between(&host, "--lease 1d");
     killed.0.kill().unwrap();

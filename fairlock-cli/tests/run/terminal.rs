@@ -139,7 +139,7 @@ fn the_keyboards_interrupt_ends_a_wait_and_leaves_no_place() {
     typed.wait_for("next in the queue");
     typed.type_in("\u{3}");
     assert_eq!(typed.status().code(), None, "it ends by the signal");
-    assert_eq!(ours.inspect().unwrap().queue.len(), 0);
+    assert_eq!(ours.admin().inspect().unwrap().queue.len(), 0);
     guard.unlock().unwrap();
 }
 

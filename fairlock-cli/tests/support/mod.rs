@@ -314,7 +314,7 @@ pub(crate) fn lock(server: &RedisServer, name: &str) -> Lock {
 
 #[track_caller]
 pub(crate) fn wait_for_queue(lock: &Lock, waiting: u64) {
-    eventually("they are in the queue", || lock.inspect().unwrap().queue_length == waiting);
+    eventually("they are in the queue", || lock.admin().inspect().unwrap().queue_length == waiting);
 }
 
 pub(crate) fn arguments<'a>(run: &[&'a str], script: &'a str) -> Vec<&'a str> {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 pub use builder::ClientBuilder;
 
+use super::admin::{Admin, AsyncAdmin};
 use super::guard::{AllGuard, Owner, TryLock};
 use super::kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
 use super::lock::Lock;
@@ -113,6 +114,15 @@ impl Client {
             return Err(Error::InvalidConfig { reason, setting: None });
         }
         Ok(Lock::new(Arc::clone(&self.0), name, kind))
+    }
+
+    /// What an operator does to the lock of this name, of whatever kind: shows its queue, takes it from its holders. Makes no round
+    /// trip.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`].
+    pub fn admin(&self, name: impl AsRef<str>) -> Result<Admin> {
+        Ok(Admin::new(&self.0, self.0.config.name(name.as_ref())?, None))
     }
 
     /// A new identity that is not a thread, for [`Lock::owned_by`].
@@ -385,13 +395,13 @@ fn held_in_order(locks: &[Lock]) -> Result<usize> {
 ///     let client = AsyncClient::connect(|| Client::new(MemoryBackend::new())).await?;
 ///     let lock = client.fair_lock("lock:orders")?;
 ///     let token = lock.with(async |hold| hold.token()).await?;
-///     println!("token {token}, {:?}", lock.inspect().await?.holder());
+///     println!("token {token}, {:?}", lock.admin().inspect().await?.holder());
 ///     client.drain(Duration::from_secs(20)).await?;
 ///     Ok(())
 /// }
 /// ```
 ///
-/// A call that needs the server but is no wait, such as a [`drain`](Self::drain) or an `inspect`, begins with its first poll, and goes on
+/// A call that needs the server but is no wait, such as a [`drain`](Self::drain) or one of an [`AsyncAdmin`], begins with its first poll, and goes on
 /// if its future is dropped. It runs on a thread of the client's own.
 #[derive(Clone, Debug)]
 pub struct AsyncClient {
@@ -454,6 +464,14 @@ impl AsyncClient {
     /// As [`Client::lock_of`].
     pub fn lock_of(&self, name: impl AsRef<str>, kind: LockKind) -> Result<AsyncLock> {
         Ok(self.client.lock_of(name, kind)?.to_async())
+    }
+
+    /// As [`Client::admin`].
+    ///
+    /// # Errors
+    /// As [`Client::admin`].
+    pub fn admin(&self, name: impl AsRef<str>) -> Result<AsyncAdmin> {
+        Ok(self.client.admin(name)?.to_async())
     }
 
     /// Waits for all of these locks, in the order of their names, as [`Client::lock_all`] does; each hold has its own owner. A future

@@ -107,7 +107,7 @@ impl<O: Ownership> Guard<O> {
     /// let lock = client.fair_lock("lock:orders")?;
     /// let guard = lock.lock()?;
     /// guard.check()?;
-    /// lock.force_unlock()?; // by an operator
+    /// lock.admin().force_unlock()?; // by an operator
     /// assert!(matches!(guard.check(), Err(Error::Lost(_))));
     /// # Ok::<(), fairlock::Error>(())
     /// ```
@@ -177,7 +177,7 @@ impl<O: Ownership> Guard<O> {
 
     /// Gives up the guard, but has the server keep the lock taken until `at_least` after the grant: a job that took a moment must
     /// not run again on a host whose clock is late. In that time the lock has no holder, nothing is renewed, and the end of this
-    /// client does not free the lock: [`force_unlock`](crate::Lock::force_unlock) does. Afterwards the next in the queue gets the
+    /// client does not free the lock: [`force_unlock`](crate::Admin::force_unlock) does. Afterwards the next in the queue gets the
     /// lock, as after a dead holder. If the time is already over, this call is an [`unlock`](Self::unlock). One round trip.
     ///
     /// The time counts whatever the lease is: it may be longer than a [`fixed_lease`](crate::Lock::fixed_lease) or a
@@ -461,7 +461,7 @@ impl<G: OneGuard> AllGuard<G> {
     /// # use fairlock::{Client, MemoryBackend};
     /// # let client = Client::new(MemoryBackend::new())?;
     /// let guard = client.lock_all(&["account:3", "account:7"])?;
-    /// client.fair_lock("account:7")?.force_unlock()?; // by an operator
+    /// client.fair_lock("account:7")?.admin().force_unlock()?; // by an operator
     /// assert!(guard.is_lost());
     /// # Ok::<(), fairlock::Error>(())
     /// ```
@@ -476,7 +476,7 @@ impl<G: OneGuard> AllGuard<G> {
     /// # let client = Client::new(MemoryBackend::new())?;
     /// let guard = client.lock_all(&["account:3", "account:7"])?;
     /// guard.check()?;
-    /// client.fair_lock("account:7")?.force_unlock()?; // by an operator
+    /// client.fair_lock("account:7")?.admin().force_unlock()?; // by an operator
     /// let Err(Error::Lost(lost)) = guard.check() else { panic!("it was lost") };
     /// assert_eq!(lost.lock.as_str(), "account:7");
     /// # Ok::<(), fairlock::Error>(())
@@ -498,7 +498,7 @@ impl AllGuard {
     /// # let client = Client::new(MemoryBackend::new())?;
     /// let guard = client.lock_all(&["account:3", "account:7"])?;
     /// let lost = guard.lost().clone();
-    /// client.fair_lock("account:7")?.force_unlock()?; // by an operator
+    /// client.fair_lock("account:7")?.admin().force_unlock()?; // by an operator
     /// assert_eq!(lost.recv().expect("a hold was lost").lock.as_str(), "account:7");
     /// assert!(lost.recv().is_err()); // closed
     /// # Ok::<(), fairlock::Error>(())

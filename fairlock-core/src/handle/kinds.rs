@@ -2,16 +2,14 @@
 //!
 //! What they do as a [`Lock`] does, and what a semaphore's calls for threads and tasks share, is written once, as macros.
 
-use std::ops::Range;
 use std::time::Duration;
 
+use super::admin::{Admin, AsyncAdmin};
 use super::guard::{Guard, Owner, Ownership, ThisThread, TryLock};
 use super::lock::{Lock, terms};
 use super::request::{Caller, Request};
 use super::tasks::{AsyncGuard, AsyncHold, AsyncLock, Locking, TryLocking};
-use crate::backend::{LockState, Waiter};
 use crate::error::{Error, Result};
-use crate::ids::OwnerId;
 use crate::stats::Stats;
 
 /// A handle of a named lock that many readers hold together, or one writer alone. Made by
@@ -162,7 +160,7 @@ impl<O: Ownership> RwLock<O> {
 }
 
 terms!(RwLock<O: Ownership>);
-as_lock!(RwLock<O: Ownership>, all write);
+as_lock!(RwLock<O: Ownership>, all write, Admin);
 
 /// A [`RwLock`] for tasks. Each wait is its own owner, so there is no re-entry: a task that reads and asks to write waits for itself.
 #[derive(Clone, Debug)]
@@ -237,7 +235,7 @@ impl AsyncRwLock {
 }
 
 terms!(AsyncRwLock);
-as_lock!(AsyncRwLock, all write, async await);
+as_lock!(AsyncRwLock, all write, AsyncAdmin);
 
 /// A handle of a named semaphore: at most this many permits are held at once. Made by
 /// [`Client::semaphore`](crate::Client::semaphore). Cheap to clone.
@@ -262,7 +260,7 @@ as_lock!(AsyncRwLock, all write, async await);
 /// let mails = client.semaphore("mails", 5)?; // five at once, in all processes
 /// let permit = mails.acquire()?;
 /// let two_more = mails.acquire_many(2)?; // granted and released together
-/// assert_eq!(mails.inspect()?.taken(), 3);
+/// assert_eq!(mails.admin().inspect()?.taken(), 3);
 /// assert!(matches!(mails.try_acquire_many(3)?, TryLock::Busy(_)));
 /// assert!(matches!(mails.acquire_many(6), Err(Error::InvalidConfig { .. })));
 /// # Ok::<(), fairlock::Error>(())
@@ -290,7 +288,7 @@ impl Semaphore {
     /// # let client = Client::new(MemoryBackend::new())?;
     /// let mails = client.semaphore("mails", 5)?;
     /// let sent = mails.with(|permit| permit.token().get() > 0)?;
-    /// assert!(sent && mails.inspect()?.taken() == 0);
+    /// assert!(sent && mails.admin().inspect()?.taken() == 0);
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     ///
@@ -382,7 +380,7 @@ impl Semaphore {
 
 acquires!(Semaphore, Guard<Owner>);
 terms!(Semaphore);
-as_lock!(Semaphore, all all);
+as_lock!(Semaphore, all all, Admin);
 
 /// A [`Semaphore`] for tasks, made by [`AsyncClient::semaphore`](crate::AsyncClient::semaphore).
 #[derive(Clone, Debug)]
@@ -450,7 +448,7 @@ impl AsyncSemaphore {
 
 acquires!(AsyncSemaphore, AsyncGuard, async await);
 terms!(AsyncSemaphore);
-as_lock!(AsyncSemaphore, all all, async await);
+as_lock!(AsyncSemaphore, all all, AsyncAdmin);
 
 /// What threads and tasks call alike; a task's handle has `async` calls, which `await` those of a lock.
 macro_rules! acquires {
@@ -512,10 +510,9 @@ macro_rules! acquires {
     };
 }
 
-/// The handle of a lock that several hold. `all` is the field with the lock that takes all units. The calls of a task's handle are
-/// `async`, and `await` those of its lock.
+/// The handle of a lock that several hold. `all` is the field with the lock that takes all units.
 macro_rules! as_lock {
-    ($handle:ident $(<$o:ident: $bound:path>)?, all $all:ident $(, $async:tt $await:tt)?) => {
+    ($handle:ident $(<$o:ident: $bound:path>)?, all $all:ident, $admin:ty) => {
         impl $(<$o: $bound>)? $handle $(<$o>)? {
             /// The name of the lock.
             pub fn name(&self) -> &str {
@@ -527,62 +524,9 @@ macro_rules! as_lock {
                 self.$all.stats()
             }
 
-            /// All holders and how many units each has (a writer `u32::MAX`, a reader 1), the length of the queue, and the first
-            /// 100 waiters. One round trip.
-            ///
-            /// # Errors
-            /// As [`Lock::inspect`](crate::Lock::inspect).
-            pub $($async)? fn inspect(&self) -> Result<LockState> {
-                self.$all.inspect()$(.$await)?
-            }
-
-            /// As [`Lock::inspect_queue`](crate::Lock::inspect_queue).
-            ///
-            /// # Errors
-            /// As [`Lock::inspect`](crate::Lock::inspect).
-            pub $($async)? fn inspect_queue(
-                &self,
-                part: Range<u64>,
-            ) -> Result<LockState> {
-                self.$all.inspect_queue(part)$(.$await)?
-            }
-
-            /// As [`Lock::find_waiter`](crate::Lock::find_waiter).
-            ///
-            /// # Errors
-            /// As [`Lock::inspect`](crate::Lock::inspect).
-            pub $($async)? fn find_waiter(
-                &self,
-                owner: &OwnerId,
-            ) -> Result<Option<(u64, Waiter)>> {
-                self.$all.find_waiter(owner)$(.$await)?
-            }
-
-            /// As [`Lock::kick`](crate::Lock::kick).
-            ///
-            /// # Errors
-            /// As [`Lock::inspect`](crate::Lock::inspect).
-            pub $($async)? fn kick(&self, waiter: &Waiter) -> Result<bool> {
-                self.$all.kick(waiter)$(.$await)?
-            }
-
-            /// Takes all units from their holders; false if no unit is held. See [`Lock::force_unlock`](crate::Lock::force_unlock).
-            ///
-            /// # Errors
-            /// As [`Lock::force_unlock`](crate::Lock::force_unlock).
-            pub $($async)? fn force_unlock(&self) -> Result<bool> {
-                self.$all.force_unlock()$(.$await)?
-            }
-
-            /// As [`Lock::force_unlock_of`](crate::Lock::force_unlock_of). All other holders keep their units.
-            ///
-            /// # Errors
-            /// As [`Lock::force_unlock`](crate::Lock::force_unlock).
-            pub $($async)? fn force_unlock_of(
-                &self,
-                owner: &OwnerId,
-            ) -> Result<bool> {
-                self.$all.force_unlock_of(owner)$(.$await)?
+            /// As [`Lock::admin`](crate::Lock::admin).
+            pub fn admin(&self) -> $admin {
+                self.$all.admin()
             }
         }
     };

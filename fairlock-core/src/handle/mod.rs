@@ -1,5 +1,6 @@
-//! What programs use: a client, its locks, guards and requests.
+//! What programs use: a client, its locks, guards and requests, and what operators call.
 
+mod admin;
 mod client;
 mod guard;
 mod kinds;
@@ -7,6 +8,7 @@ mod lock;
 mod request;
 mod tasks;
 
+pub use admin::{Admin, AsyncAdmin};
 pub use client::{AsyncClient, Client, ClientBuilder};
 pub use guard::{AllGuard, Guard, Owner, Ownership, ThisThread, TryLock};
 pub use kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};

@@ -152,12 +152,15 @@ fn one_holder_is_taken_by_its_request_and_token() {
     (holder.request, holder.token) = (Some(RequestId::new(7)), Some(FencingToken::new(70)));
     // Of a peer, such as Redisson's, there is no hold to name.
     world.store.plan().state.holders = vec![Holder::new(unknown.clone(), 1), holder];
-    assert!(mails.force_unlock_of(&known).unwrap());
+    assert!(mails.admin().force_unlock_of(&known).unwrap());
     let asked = world.store.asked();
     assert!(matches!(asked[..], [ref take] if take.op == Op::TakeHold && take.number == 70), "{asked:?}");
-    assert!(!mails.force_unlock_of(&unknown).unwrap() && !mails.force_unlock_of(&stranger).unwrap());
+    assert!(
+        !mails.admin().force_unlock_of(&unknown).unwrap()
+            && !mails.admin().force_unlock_of(&stranger).unwrap()
+    );
     let prices = world.client.rw_lock("prices").unwrap();
-    assert!(prices.force_unlock_of(&known).unwrap());
+    assert!(prices.admin().force_unlock_of(&known).unwrap());
     assert_eq!(world.store.ops(), [Op::TakeHold]);
 }
 

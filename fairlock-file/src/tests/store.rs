@@ -213,7 +213,7 @@ fn a_hold_in_a_removed_directory_is_told_as_lost() {
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| waiting.lock().map(drop));
         let until = Instant::now() + Duration::from_secs(120);
-        while lock.inspect().unwrap().queue_length == 0 {
+        while lock.admin().inspect().unwrap().queue_length == 0 {
             assert!(Instant::now() < until, "it waits");
             std::thread::yield_now();
         }

@@ -114,7 +114,7 @@ fn a_call_that_is_held_up_delays_no_lock_of_another_shard() {
     std::thread::spawn(move || {
         let guard = other.lock().unwrap();
         guard.renew().unwrap();
-        assert!(other.inspect().unwrap().holder().is_some());
+        assert!(other.admin().inspect().unwrap().holder().is_some());
         guard.unlock().unwrap();
         sender.send(()).unwrap();
     });

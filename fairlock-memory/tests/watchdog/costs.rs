@@ -39,7 +39,7 @@ impl Queues {
     }
 
     fn length(&self) -> u64 {
-        let length = |name| self.holder.fair_lock(name).unwrap().inspect().unwrap().queue_length;
+        let length = |name| self.holder.fair_lock(name).unwrap().admin().inspect().unwrap().queue_length;
         self.names.iter().map(|name| length(name.as_str())).sum()
     }
 

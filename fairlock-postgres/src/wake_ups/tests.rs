@@ -123,7 +123,7 @@ fn only_a_client_that_is_gone_is_passed_over() {
     drop(subscription);
     until("the session has ended", || present(&url) == 1);
     guard.unlock().unwrap();
-    let token = holders.inspect().unwrap().holder().unwrap().token.unwrap();
+    let token = holders.admin().inspect().unwrap().holder().unwrap().token.unwrap();
     only(backend.release(&[hold(&x, &stranger, token)])).unwrap();
     granted(second).unlock().unwrap();
     granted(last).unlock().unwrap();

@@ -69,9 +69,9 @@ impl Held {
     /// How many wait for this lock.
     pub(crate) fn queue_length(self, client: &Client, name: &str) -> fairlock::Result<u64> {
         let state = match self {
-            Held::Fair | Held::LockAll => client.fair_lock(name)?.inspect(),
-            Held::Rw => client.rw_lock(name)?.inspect(),
-            Held::Semaphore => client.semaphore(name, PERMITS)?.inspect(),
+            Held::Fair | Held::LockAll => client.fair_lock(name)?.admin().inspect(),
+            Held::Rw => client.rw_lock(name)?.admin().inspect(),
+            Held::Semaphore => client.semaphore(name, PERMITS)?.admin().inspect(),
         };
         Ok(state?.queue_length)
     }

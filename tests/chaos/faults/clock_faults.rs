@@ -60,7 +60,7 @@ fn a_server_clock_that_jumps_ahead_costs_no_waiter_its_turn() {
         let lock = clients[0].fair_lock("queue").unwrap();
         let waiting = clients[1..].iter().zip(1..).map(|(client, number)| {
             let waiting = request(client, "queue");
-            eventually("it stands in the queue", || lock.inspect().unwrap().queue_length == number);
+            eventually("it stands in the queue", || lock.admin().inspect().unwrap().queue_length == number);
             waiting
         });
         let waiting: Vec<_> = waiting.collect();
@@ -89,7 +89,7 @@ fn renewals_correct_leases_after_the_clock_is_set_back() {
     let mut holder = Worker::start(PROGRAM, &["hold", "hand_off", &server.url(), "back", "3000"]);
     holder.go();
     holder.expect("held", SOON);
-    let token = waiter.fair_lock("back").unwrap().inspect().unwrap().holder().unwrap().token.unwrap();
+    let token = waiter.fair_lock("back").unwrap().admin().inspect().unwrap().holder().unwrap().token.unwrap();
     let waiting = request(&waiter, "back");
     let jumped = jump(&server, -3600);
     let pttl = || server.query::<i64>(&["PTTL", "back"]);
@@ -148,8 +148,8 @@ fn a_client_whose_wall_clock_jumps_keeps_its_lock_and_its_place() {
     holder.expect("held", SOON);
     let lock = ours.fair_lock("jumpy").unwrap();
     let waiter = start(&["try", "hand_off", &server.url(), "jumpy", "60000"]);
-    eventually("the waiter is in the queue", || lock.inspect().unwrap().queue.len() == 1);
-    let state = lock.inspect().unwrap();
+    eventually("the waiter is in the queue", || lock.admin().inspect().unwrap().queue.len() == 1);
+    let state = lock.admin().inspect().unwrap();
     let (token, place) = (state.holder().unwrap().token, state.queue[0].owner.clone());
     for seconds in [7200, -7200, 60, 0] {
         sets(&clock, seconds);
@@ -164,7 +164,7 @@ fn a_client_whose_wall_clock_jumps_keeps_its_lock_and_its_place() {
             thread::sleep(Duration::from_millis(20));
         }
     }
-    let state = lock.inspect().unwrap();
+    let state = lock.admin().inspect().unwrap();
     assert_eq!((state.holder().unwrap().token, &state.queue[0].owner), (token, &place));
     holder.go();
     holder.expect("unlocked", SOON);

@@ -68,7 +68,7 @@ pub fn stand(world: &Arc<World>, each: usize, rows: &Rows) {
         let since = world.now().saturating_sub(LEASE);
         lost.for_each(|guard| found(since, &format!("its hold of {} is lost", guard.name())));
         for (_, name) in &free {
-            match theirs.fair_lock(name).and_then(|lock| lock.inspect()) {
+            match theirs.fair_lock(name).and_then(|lock| lock.admin().inspect()) {
                 Ok(state) if state.absent == 0 => {}
                 state => found(since, &format!("its place for {name}: {state:?}")),
             }

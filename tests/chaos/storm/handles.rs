@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fairlock::{
     AsyncClient, AsyncHold, AsyncLock, Cancel, Client, Guard, Lock, LockKind, LockState, Owner, OwnerId,
-    Ownership, Result, RwLock, Semaphore, Term, TryLock, Waiter,
+    Ownership, Result, Semaphore, Term, TryLock, Waiter,
 };
 
 use crate::actor::Site;
@@ -224,9 +224,7 @@ fn names_of(locks: Several) -> Vec<String> {
 
 /// The handle of an operator, who knows what kind of lock it is.
 pub enum Desk<'a> {
-    Exclusive(Lock),
-    Shared(RwLock),
-    Permits(Semaphore),
+    Thread(Lock),
     Task(&'a World, AsyncLock),
 }
 
@@ -240,48 +238,39 @@ impl<'a> Desk<'a> {
         let name = name_of(lock);
         Ok(match kind {
             _ if by_task => Desk::Task(world, client.to_async().lock_of(&name, kind)?),
-            LockKind::ReadWrite => Desk::Shared(client.rw_lock(&name)?),
-            LockKind::Semaphore { permits } => Desk::Permits(client.semaphore(&name, permits)?),
-            _ => Desk::Exclusive(client.fair_lock(&name)?),
+            LockKind::Plain => Desk::Thread(client.fair_lock(&name)?),
+            _ => Desk::Thread(client.lock_of(&name, kind)?),
         })
     }
 
     pub fn inspect(&self) -> Result<LockState> {
         match self {
-            Desk::Exclusive(lock) => {
+            Desk::Thread(lock) => {
                 lock.is_locked()?;
-                lock.inspect()
+                lock.admin().inspect()
             }
-            Desk::Shared(lock) => lock.inspect(),
-            Desk::Permits(semaphore) => semaphore.inspect(),
-            Desk::Task(world, lock) => task::wait_for(world, lock.inspect()),
+            Desk::Task(world, lock) => task::wait_for(world, lock.admin().inspect()),
         }
     }
 
     pub fn kick(&self, waiter: &Waiter) -> Result<bool> {
         match self {
-            Desk::Exclusive(lock) => lock.kick(waiter),
-            Desk::Shared(lock) => lock.kick(waiter),
-            Desk::Permits(semaphore) => semaphore.kick(waiter),
-            Desk::Task(world, lock) => task::wait_for(world, lock.kick(waiter)),
+            Desk::Thread(lock) => lock.admin().kick(waiter),
+            Desk::Task(world, lock) => task::wait_for(world, lock.admin().kick(waiter)),
         }
     }
 
     pub fn force(&self) -> Result<bool> {
         match self {
-            Desk::Exclusive(lock) => lock.force_unlock(),
-            Desk::Shared(lock) => lock.force_unlock(),
-            Desk::Permits(semaphore) => semaphore.force_unlock(),
-            Desk::Task(world, lock) => task::wait_for(world, lock.force_unlock()),
+            Desk::Thread(lock) => lock.admin().force_unlock(),
+            Desk::Task(world, lock) => task::wait_for(world, lock.admin().force_unlock()),
         }
     }
 
     pub fn force_of(&self, owner: &OwnerId) -> Result<bool> {
         match self {
-            Desk::Exclusive(_) => Ok(false),
-            Desk::Shared(lock) => lock.force_unlock_of(owner),
-            Desk::Permits(semaphore) => semaphore.force_unlock_of(owner),
-            Desk::Task(world, lock) => task::wait_for(world, lock.force_unlock_of(owner)),
+            Desk::Thread(lock) => lock.admin().force_unlock_of(owner),
+            Desk::Task(world, lock) => task::wait_for(world, lock.admin().force_unlock_of(owner)),
         }
     }
 }

@@ -72,7 +72,7 @@ fn a_hold_lost_while_the_closure_runs_is_no_success() {
     type Harm = fn(&World, &Lock);
     let harms: [(Harm, LostCause); 4] = [
         (|world, _| world.clock.jump(Duration::from_secs(31)), LostCause::NotRenewed),
-        (|_, lock| assert!(lock.force_unlock().unwrap()), LostCause::Taken),
+        (|_, lock| assert!(lock.admin().force_unlock().unwrap()), LostCause::Taken),
         // Nothing tells the client: the release finds out.
         (|world, _| world.faults().lose_hold(LOCK), LostCause::Taken),
         (|world, _| world.clock.advance(Duration::from_secs(61)), LostCause::MaxHold),
@@ -123,7 +123,7 @@ fn a_closure_is_not_called_without_the_lock() {
         world.clock.advance(Duration::from_secs(60));
         assert!(matches!(waiter.join().unwrap().unwrap(), TryLock::Busy(_)));
     });
-    assert_eq!(lock.inspect().unwrap().queue_length, 0);
+    assert_eq!(lock.admin().inspect().unwrap().queue_length, 0);
 
     // Cancelled.
     let cancel = Cancel::new();

@@ -23,7 +23,7 @@ fn the_receiver_reports_each_grant_even_after_a_loss() {
     guard.unlock().unwrap();
     waiting.decided().recv_timeout(SOON).unwrap();
     // The grant was not taken by the caller, and is then taken away.
-    assert!(other.force_unlock().unwrap());
+    assert!(other.admin().force_unlock().unwrap());
     let guard = other.lock().unwrap();
     assert!(waiting.wait_for(Duration::ZERO).unwrap().granted().is_none());
     assert_eq!(waiting.decided().try_recv(), Err(TryRecvError::Empty), "a `select!` would spin");

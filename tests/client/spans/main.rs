@@ -116,7 +116,7 @@ fn story(form: Form, ours: &Lock, other: &Lock<Owner>) {
         let theirs = with_default(tracing::subscriber::NoSubscriber::default(), || other.lock().unwrap());
         let guard = thread::scope(|scope| {
             scope.spawn(|| {
-                eventually("it waits", || other.inspect().unwrap().queue_length == 1);
+                eventually("it waits", || other.admin().inspect().unwrap().queue_length == 1);
                 assert_eq!(recorder.since(at), ["fairlock.wait kind=fair lock=orders*"]);
                 theirs.unlock().unwrap();
             });
@@ -133,12 +133,13 @@ fn story(form: Form, ours: &Lock, other: &Lock<Owner>) {
         assert!(form.lock_for(ours, Duration::ZERO).unwrap().is_none());
         assert!(form.lock_for(ours, MOMENT).unwrap().is_none());
         form.ask_and_drop(ours);
-        let nobody_waits = || eventually("no request is left", || other.inspect().unwrap().queue_length == 0);
+        let nobody_waits =
+            || eventually("no request is left", || other.admin().inspect().unwrap().queue_length == 0);
         nobody_waits(); // the cancel would take that request for the next one
         let cancel = Cancel::new();
         thread::scope(|scope| {
             scope.spawn(|| {
-                eventually("it waits", || other.inspect().unwrap().queue_length == 1);
+                eventually("it waits", || other.admin().inspect().unwrap().queue_length == 1);
                 cancel.cancel();
             });
             assert!(form.lock(&ours.cancelled_by(&cancel)).is_err());
@@ -158,7 +159,7 @@ fn story(form: Form, ours: &Lock, other: &Lock<Owner>) {
         let at = recorder.count();
         let guard = form.lock(ours).unwrap();
         let token = guard.token();
-        assert!(other.force_unlock().unwrap());
+        assert!(other.admin().force_unlock().unwrap());
         eventually("it is lost", || guard.is_lost());
         assert_eq!(from(at), [granted(token), hold(token, "") + "*"], "the program works on");
         guard.unlock().unwrap_err();
@@ -171,7 +172,7 @@ fn story(form: Form, ours: &Lock, other: &Lock<Owner>) {
             Held::Task(guard) => block_on(guard.keep_for(SOON)).unwrap(),
         }
         assert_eq!(from(at), [granted(token), hold(token, "outcome=kept ")]);
-        assert!(other.force_unlock().unwrap());
+        assert!(other.admin().force_unlock().unwrap());
     });
 }
 
@@ -316,7 +317,7 @@ impl Nosy {
     fn event(&self) {
         let of = self.0.of.lock().unwrap().clone();
         if let Some((client, lock)) = of {
-            drop((client.stats(), client.held(), client.waiting(), lock.inspect()));
+            drop((client.stats(), client.held(), client.waiting(), lock.admin().inspect()));
         }
         assert!(self.0.events.fetch_add(1, Ordering::SeqCst) % 3 != 2, "planned");
     }
@@ -378,7 +379,7 @@ fn a_subscriber_may_call_the_client_and_may_panic() {
                 assert!(block_on(lock.to_async().try_lock()).unwrap().granted().is_none());
                 guard.unlock().unwrap();
                 let guard = request.wait().unwrap();
-                assert!(lock.force_unlock().unwrap());
+                assert!(lock.admin().force_unlock().unwrap());
                 guard.lost().recv_timeout(SOON).unwrap();
                 drop(guard);
                 drop(block_on(lock.to_async().lock()).unwrap());

@@ -53,7 +53,7 @@ fn a_waiter_learns_of_the_span_it_waits_for_on_every_store() {
             label.is_some_and(|label| label.starts_with(&format!("{given} (")))
         };
         assert!(is(recorder.value("holder").as_deref(), "the holder"), "{store}");
-        let state = waits.inspect().unwrap();
+        let state = waits.admin().inspect().unwrap();
         let (seen, asks) = (state.holder().unwrap(), &state.queue[0]);
         assert!(
             is(seen.label.as_deref(), "the holder") && is(asks.label.as_deref(), "the waiter"),
@@ -64,7 +64,7 @@ fn a_waiter_learns_of_the_span_it_waits_for_on_every_store() {
         guard.unlock().unwrap();
         // Its hold has its traceparent, also after a hand-over.
         let guard = request.wait().unwrap();
-        let handed = holds.inspect().unwrap().holder().unwrap().clone();
+        let handed = holds.admin().inspect().unwrap().holder().unwrap().clone();
         assert_eq!(handed.traceparent, asks.traceparent, "{store}");
         guard.unlock().unwrap();
     }
@@ -87,7 +87,7 @@ fn what_is_no_traceparent_is_not_sent() {
             Client::builder(store.clone()).label("me").traceparent(move || given.clone()).build().unwrap();
         let lock = client.fair_lock("orders").unwrap();
         let guard = lock.lock().unwrap();
-        let holder = lock.inspect().unwrap().holder().unwrap().clone();
+        let holder = lock.admin().inspect().unwrap().holder().unwrap().clone();
         assert!(holder.label.unwrap().starts_with("me (") && holder.traceparent.is_none());
         drop(guard);
     }

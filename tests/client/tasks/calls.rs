@@ -26,25 +26,26 @@ fn is_busy<T>(outcome: &TryLock<T>) -> bool {
 
 /// What an operator does with a lock of any kind, which the guard holds and the other client waits for.
 macro_rules! operate {
-    ($lock:expr, $guard:expr, $other:expr, $waiting:expr) => {
-        let (lock, guard, mut waiting) = ($lock, $guard, $waiting);
-        assert_eq!(lock.inspect().await?.holder().map(|holder| &holder.owner), Some(guard.owner()));
+    ($client:expr, $lock:expr, $guard:expr, $other:expr, $waiting:expr) => {
+        let (guard, mut waiting) = ($guard, $waiting);
+        let admin = $client.admin($lock.name())?;
+        assert_eq!(admin.inspect().await?.holder().map(|holder| &holder.owner), Some(guard.owner()));
         begin(&mut waiting);
         // Not a timed wait from before, which leaves in the background.
         let owner = $other.waiting()[0].owner.clone();
         let waiter = loop {
-            let state = lock.inspect_queue(0..10).await?;
+            let state = admin.inspect_queue(0..10).await?;
             if let Some(waiter) = state.queue.into_iter().find(|waiter| waiter.owner == owner) {
                 break waiter;
             }
         };
-        assert!(lock.find_waiter(&waiter.owner).await?.is_some());
-        assert!(lock.kick(&waiter).await?);
-        assert!(lock.force_unlock_of(guard.owner()).await?);
+        assert!(admin.find_waiter(&waiter.owner).await?.is_some());
+        assert!(admin.kick(&waiter).await?);
+        assert!(admin.force_unlock_of(guard.owner()).await?);
         assert_eq!(guard.lost().await.cause, LostCause::Taken);
         assert!(matches!(guard.check(), Err(Error::Lost(_))));
         let guard = waiting.await?;
-        assert!(lock.force_unlock().await?);
+        assert!(admin.force_unlock().await?);
         assert_eq!(guard.lost().await.cause, LostCause::Taken);
     };
 }
@@ -58,13 +59,13 @@ async fn makes_every_call(client: AsyncClient, other: AsyncClient) -> fairlock::
     assert!(is_busy(&theirs.try_lock().await?) && is_busy(&theirs.try_lock_for(MOMENT).await?));
     assert_eq!((client.held().len(), client.stats().holding, client.id() == other.id()), (1, 1, false));
     assert!(theirs.is_locked().await?);
-    operate!(&lock, guard, other, theirs.lock());
+    operate!(client, &lock, guard, other, theirs.lock());
     theirs.lock().await?.keep_for(MOMENT).await?;
     lock.lock().await?.unlock().await?; // when it is kept no more
     let terms = AtomicUsize::new(0);
     let led = lock.lead(async |_| {
         if terms.fetch_add(1, SeqCst) == 0 {
-            theirs.force_unlock().await?;
+            theirs.admin().force_unlock().await?;
             pending::<()>().await;
         }
         Ok::<(), Error>(())
@@ -75,26 +76,26 @@ async fn makes_every_call(client: AsyncClient, other: AsyncClient) -> fairlock::
     let prices = client.rw_lock("calls:prices")?;
     let (one, two) = (prices.read().await?, granted(prices.try_read().await?));
     assert!(is_busy(&prices.try_write().await?) && is_busy(&prices.try_write_for(MOMENT).await?));
-    assert!(prices.force_unlock_of(one.owner()).await?);
+    assert!(prices.admin().force_unlock_of(one.owner()).await?);
     assert_eq!(one.lost().await.cause, LostCause::Taken);
     assert!(one.is_lost() && !two.is_lost());
     two.unlock().await?;
     let theirs = other.rw_lock(prices.name())?;
-    operate!(&prices, prices.write().await?, other, theirs.write());
+    operate!(client, &prices, prices.write().await?, other, theirs.write());
     granted(prices.try_read_for(SOON).await?).unlock().await?;
 
     let mails = client.semaphore("calls:mails", 3)?;
     let (one, two) = (mails.acquire().await?, mails.acquire_many(2).await?);
     assert!(is_busy(&mails.try_acquire().await?) && is_busy(&mails.try_acquire_for(MOMENT).await?));
     assert!(matches!(mails.acquire_many(4).await, Err(Error::InvalidConfig { .. })));
-    assert_eq!(mails.inspect().await?.taken(), mails.permits());
+    assert_eq!(mails.admin().inspect().await?.taken(), mails.permits());
     one.unlock().await?;
     two.unlock().await?;
     let two = granted(mails.try_acquire_many(2).await?);
     assert!(is_busy(&mails.try_acquire_many_for(2, MOMENT).await?));
     two.unlock().await?;
     let (three, theirs) = (mails.many(3)?.lock().await?, other.semaphore(mails.name(), 3)?);
-    operate!(&mails, three, other, Box::pin(theirs.acquire_many(2)));
+    operate!(client, &mails, three, other, Box::pin(theirs.acquire_many(2)));
     granted(mails.try_acquire_many_for(3, SOON).await?).unlock().await?;
 
     let names = ["calls:b", "calls:a", "calls:b"];
@@ -153,7 +154,10 @@ fn a_full_pool_of_the_program_delays_no_call() {
         let lock = client.fair_lock("full")?;
         let guard = lock.lock().await?;
         assert!(guard.renew().await? > Duration::ZERO);
-        assert_eq!(lock.inspect().await?.holder().map(|holder| holder.token), Some(Some(guard.token())));
+        assert_eq!(
+            lock.admin().inspect().await?.holder().map(|holder| holder.token),
+            Some(Some(guard.token()))
+        );
         guard.keep_for(Duration::from_millis(1)).await?;
         client.drain(SOON).await
     })
@@ -172,7 +176,7 @@ fn a_loss_ends_the_wait_of_a_tasks_lock_all() {
     let held = take(&second);
     let mut waiting = Box::pin(client.lock_all(&["loss:a", "loss:b"]));
     begin(&mut waiting);
-    assert!(block_on(first.force_unlock()).unwrap());
+    assert!(block_on(first.admin().force_unlock()).unwrap());
     let Err(Error::Lost(lost)) = block_on(waiting) else { panic!("it was lost") };
     assert_eq!((lost.lock.as_str(), lost.cause), ("loss:a", LostCause::Taken));
     unlock(held);
@@ -181,7 +185,7 @@ fn a_loss_ends_the_wait_of_a_tasks_lock_all() {
     }
     let all = block_on(client.lock_all(&["loss:a", "loss:b"])).unwrap();
     let lost = all.lost();
-    assert!(block_on(client.fair_lock("loss:b").unwrap().force_unlock()).unwrap());
+    assert!(block_on(client.fair_lock("loss:b").unwrap().admin().force_unlock()).unwrap());
     assert_eq!(block_on(lost).lock.as_str(), "loss:b");
     assert!(all.is_lost() && matches!(block_on(all.unlock()), Err(Error::Lost(_))));
 }
@@ -199,7 +203,7 @@ fn a_dropped_call_goes_on() {
     let mut keeps = Box::pin(guard.keep_for(SOON * 10));
     begin(&mut keeps);
     drop(keeps);
-    let state = || other.fair_lock("dropped").unwrap().inspect().unwrap();
+    let state = || other.fair_lock("dropped").unwrap().admin().inspect().unwrap();
     eventually("it is kept", || client.held().is_empty() && state().holder().is_some());
     drop(take(&client.fair_lock("dropped:not polled").unwrap()).keep_for(SOON)); // nothing has begun: it is released
     is_free_soon(&client.fair_lock("dropped:not polled").unwrap());

@@ -32,7 +32,7 @@ fn wait_on_few_threads(runtime: &Runtime, server: &RedisServer) {
         // In its own thread: `inspect` blocks.
         let all_wait = move || {
             eventually("all stand in the queue", || {
-                queue.inspect_queue(0..0).unwrap().queue_length as usize == CROWD
+                queue.admin().inspect_queue(0..0).unwrap().queue_length as usize == CROWD
             })
         };
         tokio::task::spawn_blocking(all_wait).await.unwrap();

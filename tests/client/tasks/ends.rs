@@ -33,7 +33,7 @@ fn a_program_that_ends_with_a_dropped_guard_releases_it() {
         let this = ["--exact", "ends::a_program_that_ends_with_a_dropped_guard_releases_it"];
         let mut program = Command::new(env::current_exe().unwrap());
         assert!(program.args(this).env(SERVER, server.url()).output().unwrap().status.success());
-        lock.force_unlock().unwrap() // what was left would keep the next program
+        lock.admin().force_unlock().unwrap() // what was left would keep the next program
     });
     assert_eq!(left.count(), 0, "programs whose lock stays taken");
     assert_no_residue(&server, &[]);

@@ -41,7 +41,7 @@ fn a_dropped_with_gives_the_lock_back_after_its_work() {
         let mut waiting = Box::pin(lock.with(async |_| ()));
         begin(&mut waiting);
         drop(waiting);
-        eventually("it left", || block_on(theirs.inspect()).unwrap().queue_length == 0);
+        eventually("it left", || block_on(theirs.admin().inspect()).unwrap().queue_length == 0);
         unlock(held);
         is_free_soon(&theirs);
 
@@ -136,7 +136,7 @@ fn a_leader_steps_down_in_a_drain_and_a_candidate_ends() {
                     terms.are(1);
                     let waits = scope.spawn(|| second.leads(&none, || false));
                     let lock = other.fair_lock("drained").unwrap();
-                    eventually("it waits", || lock.inspect().unwrap().queue_length == 1);
+                    eventually("it waits", || lock.admin().inspect().unwrap().queue_length == 1);
                     assert!(client.drain(SOON * 10).unwrap().is_empty(), "nothing is cut off");
                     for ended in [leads, waits] {
                         let ended = ended.join().unwrap();
@@ -164,7 +164,7 @@ fn a_candidate_asks_again_after_an_outage_and_a_loss() {
         thread::scope(|scope| {
             let leads = scope.spawn(|| candidate.leads(&terms, || resigns.load(SeqCst) > 0));
             terms.are(1);
-            assert!(client.fair_lock("outage").unwrap().force_unlock().unwrap());
+            assert!(client.fair_lock("outage").unwrap().admin().force_unlock().unwrap());
             terms.are(2);
             resigns.store(1, SeqCst);
             leads.join().unwrap().unwrap();
@@ -190,7 +190,7 @@ fn a_dropped_campaign_leaves_nothing() {
     let mut waiting = leads();
     begin(&mut waiting);
     drop(waiting);
-    eventually("it left", || block_on(theirs.inspect()).unwrap().queue_length == 0);
+    eventually("it left", || block_on(theirs.admin().inspect()).unwrap().queue_length == 0);
     unlock(held);
     let mut leading = leads();
     begin(&mut leading);

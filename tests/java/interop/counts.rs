@@ -57,7 +57,7 @@ fn javas_re_entries_are_counted_where_we_read_them() {
         let (name, lock) = (word(kind), world.lock(kind, word(kind)));
         let owner = world.java.owner("j");
         let count = || {
-            let holder = lock.inspect().unwrap().holder().cloned()?;
+            let holder = lock.admin().inspect().unwrap().holder().cloned()?;
             assert_eq!(holder.owner.as_str(), owner);
             assert_eq!(world.server.query::<u32>(&["HGET", name, &owner]), holder.hold_count);
             Some(holder.hold_count)

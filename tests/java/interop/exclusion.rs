@@ -31,7 +31,7 @@ fn a_lock_held_by_one_side_is_refused_to_the_other() {
         assert!(lock.is_locked().unwrap());
         assert!(lock.try_lock().unwrap().granted().is_none());
         assert!(lock.try_lock_for(Duration::from_millis(100)).unwrap().granted().is_none());
-        assert_eq!(lock.inspect().unwrap().holder().unwrap().owner.as_str(), java.owner("j"));
+        assert_eq!(lock.admin().inspect().unwrap().holder().unwrap().owner.as_str(), java.owner("j"));
         java.expect("j", &their("unlock", ""), "ok");
 
         let guard = lock.try_lock().unwrap().granted().expect("Java has released the lock");

@@ -51,7 +51,7 @@ fn take_by_force(world: &World, kind: LockKind, [holder, forcer, waiter]: [Side;
     world.until_waiting(kind, &name, 1);
 
     match forcer {
-        Side::Rust => assert!(world.lock(kind, &name).force_unlock().unwrap()),
+        Side::Rust => assert!(world.lock(kind, &name).admin().force_unlock().unwrap()),
         Side::Java => drop(java.expect("forces", &format!("force {word} {name}"), "true")),
     }
     if let Some(turn) = ours {
@@ -77,5 +77,5 @@ fn take_by_force(world: &World, kind: LockKind, [holder, forcer, waiter]: [Side;
     if matches!(waiter, Side::Java) {
         java.expect("waits", &format!("unlock {word} {name}"), "ok");
     }
-    assert!(!lock.force_unlock().unwrap());
+    assert!(!lock.admin().force_unlock().unwrap());
 }

@@ -80,7 +80,7 @@ fn we_see_javas_watchdog_renew_and_keep_waiting() {
         world.java.expect("j", &format!("lock {name} {name}"), "ok");
         let turn = wait_for_turn(&lock);
         count_renewals(|| {
-            let left = lock.inspect().unwrap().holder().expect("Java holds it").lease_left;
+            let left = lock.admin().inspect().unwrap().holder().expect("Java holds it").lease_left;
             left.expect("with a lease").as_millis() as i64
         });
         assert!(turn.is_quiet());

@@ -140,7 +140,7 @@ fn a_read_write_lock_of_java_keeps_ours_out() {
                 let before = hash(&world, &name);
                 if ours.is_exclusive() {
                     assert!(ours.ask(&client, &name).unwrap().is_none(), "{ours:?} beside {theirs}");
-                    let state = client.fair_lock(&name).unwrap().inspect().unwrap();
+                    let state = client.fair_lock(&name).unwrap().admin().inspect().unwrap();
                     assert!(state.holder().unwrap().owner.as_str().starts_with(&before_colon(&world)));
                 } else {
                     assert_refused(ours.ask(&client, &name), &name, "an exclusive lock");

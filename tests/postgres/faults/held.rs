@@ -49,7 +49,7 @@ fn a_transaction_that_outlasts_its_lease_is_written_first() {
     let lock = client.fair_lock("outlasts").unwrap();
     let guard = take(&lock);
     let bob = thread::spawn(writes("bob"));
-    eventually("bob stands in the queue", || lock.inspect().unwrap().queue_length == 1);
+    eventually("bob stands in the queue", || lock.admin().inspect().unwrap().queue_length == 1);
     let mut work = con.transaction().unwrap();
     assert!(still_held(&mut work, "outlasts", guard.token()));
     let began = Instant::now();

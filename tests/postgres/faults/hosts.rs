@@ -72,7 +72,7 @@ fn a_host_that_became_read_only_is_left_for_the_other() {
     eventually("it takes writes", || PostgresBackend::connect(&standby.url()).is_ok());
     eventually("renewed there", || guard.renew().is_ok()); // it is one attempt
     within(Duration::from_secs(3), || take(&ours.fair_lock("new").unwrap()).unlock().unwrap());
-    let holder = client(&standby.url()).fair_lock("x").unwrap().inspect().unwrap();
+    let holder = client(&standby.url()).fair_lock("x").unwrap().admin().inspect().unwrap();
     assert_eq!(holder.holder().unwrap().token, Some(guard.token()), "it was renewed there");
     guard.unlock().unwrap();
     granted(waiting, SOON).unlock().unwrap();
@@ -104,7 +104,7 @@ fn a_pooler_that_spreads_reads_sends_ours_where_writes_go() {
         let guard = take(&ours.fair_lock("x").unwrap());
         let waiting = request(theirs, "x");
         guard.renew().unwrap();
-        assert!(theirs.fair_lock("x").unwrap().inspect().unwrap().holder().is_some());
+        assert!(theirs.fair_lock("x").unwrap().admin().inspect().unwrap().holder().is_some());
         guard.unlock().unwrap();
         granted(waiting, SOON).unlock().unwrap();
     }

@@ -36,7 +36,7 @@ fn cycle(ours: &Client, theirs: &Client, name: &str) {
     let inner = ours.fair_lock(name).unwrap();
     let tried = look_until(SOON, || theirs.fair_lock(name).unwrap().try_lock().ok());
     assert!(tried.expect("it was answered").granted().is_none());
-    eventually("looked", || inner.inspect().is_ok_and(|state| state.holder().is_some()));
+    eventually("looked", || inner.admin().inspect().is_ok_and(|state| state.holder().is_some()));
     third.unlock().unwrap();
 }
 
@@ -193,7 +193,7 @@ fn calls_in_time(number: usize) -> bool {
     let Ok(backend) = within(ANSWER * 2 + SLACK, connecting) else { return false };
     let client = Client::builder(backend).lease(LEASE).place_ttl(PLACE).outage_limit(OUTAGE).build().unwrap();
     let (lock, bound) = (client.fair_lock(format!("silent:{number}")).unwrap(), OUTAGE + ANSWER * 4 + SLACK);
-    let mut were_answered = within(bound, || lock.inspect()).is_ok();
+    let mut were_answered = within(bound, || lock.admin().inspect()).is_ok();
     if let Ok(TryLock::Granted(guard)) = within(bound, || lock.try_lock()) {
         let waiting = within(bound, || lock.owned_by(&client.new_owner()).unwrap().try_lock_for(ms(50)));
         were_answered &= waiting.is_ok();

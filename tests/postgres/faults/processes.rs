@@ -52,7 +52,7 @@ fn a_client_stopped_between_trips_costs_others_a_second() {
     proxy.set_all(&Traffic::ALL, Rule::Pass);
     let guard = turns(&ours, "still", guard);
     assert!(kept.elapsed() < IDLE + ANSWER + SLACK, "{:?}", kept.elapsed());
-    assert_eq!(ours.fair_lock("still").unwrap().inspect().unwrap().queue_length, 0);
+    assert_eq!(ours.fair_lock("still").unwrap().admin().inspect().unwrap().queue_length, 0);
     signals::cont(stopped.child());
     until_in_queue(&ours, "still", 1);
     guard.renew().unwrap();

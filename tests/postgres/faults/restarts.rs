@@ -139,7 +139,7 @@ fn an_outage_is_an_error_in_bounded_time_and_its_end_is_noticed() {
     let parts = ["(lock `orders`)", &server.address(), "refused"];
     assert_unavailable(within(bound, || lock.lock()), &parts);
     assert_unavailable(within(bound, || lock.owned_by(&client.new_owner()).unwrap().try_lock()), &parts);
-    assert_unavailable(within(bound, || lock.inspect()), &parts);
+    assert_unavailable(within(bound, || lock.admin().inspect()), &parts);
     assert_unavailable(within(bound, || held.unlock()), &["(lock `held`)", &server.address(), "refused"]);
     server.restart();
     eventually("the same lock works again", || match lock.try_lock() {

@@ -57,7 +57,7 @@ pub(crate) fn through(server: &PostgresServer, proxy: &Proxy) -> String {
 pub(crate) fn until_in_queue(client: &Client, name: &str, waiters: u64) {
     let lock = client.fair_lock(name).unwrap();
     eventually("the waiters stand in the queue", || {
-        lock.inspect().is_ok_and(|state| state.queue_length == waiters)
+        lock.admin().inspect().is_ok_and(|state| state.queue_length == waiters)
     });
 }
 

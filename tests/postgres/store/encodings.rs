@@ -67,7 +67,7 @@ fn a_label_that_the_database_can_not_hold_is_replaced() {
             held(&mut con, guard.token().as_i64());
             let waiting = request(&theirs, name);
             guard.renew().unwrap();
-            let state = ours.fair_lock(name).unwrap().inspect().unwrap();
+            let state = ours.fair_lock(name).unwrap().admin().inspect().unwrap();
             let waits = state.queue[0].label.as_deref().unwrap();
             assert!(waits.starts_with(&format!("{LABEL} (")), "{encoding}: {waits}");
             guard.unlock().unwrap();

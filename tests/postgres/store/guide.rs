@@ -39,7 +39,7 @@ fn the_rights_on_the_page_are_enough_and_needed() {
     let (ours, theirs) = (connect(), connect());
     let guard = take(&ours.fair_lock("x").unwrap());
     let waiting = theirs.fair_lock("x").unwrap().request().unwrap();
-    assert!(theirs.fair_lock("x").unwrap().inspect().unwrap().holder().is_some());
+    assert!(theirs.fair_lock("x").unwrap().admin().inspect().unwrap().holder().is_some());
     let (writer, token) = (server.url().replace("fairlock@", "writer@"), guard.token().as_i64());
     admin.batch_execute("grant usage on schema fairlock to writer").unwrap();
     admin.batch_execute("grant select, update on fairlock.lock to writer").unwrap();

@@ -72,7 +72,7 @@ fn an_unlock_inside_the_transaction_says_unavailable() {
     let mut work = con.transaction().unwrap();
     assert!(still_held(&mut work, "inside", guard.token()));
     assert!(
-        is_unavailable(client.fair_lock("inside").unwrap().force_unlock()),
+        is_unavailable(client.fair_lock("inside").unwrap().admin().force_unlock()),
         "nor does an operator get it"
     );
     assert!(is_unavailable(guard.unlock()));

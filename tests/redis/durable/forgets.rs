@@ -84,7 +84,7 @@ fn several_holders_survive_a_server_that_forgets_them() {
             assert!(!is_lost && !guard.is_lost(), "{way:?}: lost after {:?}", lost.elapsed());
         }
         assert!(guard.renew().is_ok());
-        let state = pool(&ours).inspect().unwrap();
+        let state = pool(&ours).admin().inspect().unwrap();
         assert_eq!((state.taken(), state.holders.len(), state.capacity), (3, 2, Some(3)), "{way:?}");
         let tokens =
             (guard.token(), permits.each_ref().map(|guard| guard.token()).into_iter().max().unwrap());

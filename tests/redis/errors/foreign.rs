@@ -64,7 +64,11 @@ fn a_hash_without_a_holder_is_named_and_left_alone() {
         });
         let table = hand_off.rw_lock("orders").unwrap();
         said.extend(others.into_iter().chain(ask_for_units(hand_off)));
-        said.extend([table.read().map(drop), table.inspect().map(drop), table.force_unlock().map(drop)]);
+        said.extend([
+            table.read().map(drop),
+            table.admin().inspect().map(drop),
+            table.admin().force_unlock().map(drop),
+        ]);
         said.into_iter().for_each(|said| assert_corrupt(said, &parts));
         assert_eq!(server.query::<Vec<u8>>(&["DUMP", "orders"]), dump, "{hash:?}");
         server.query::<()>(&["DEL", "orders"]);
@@ -108,7 +112,8 @@ fn a_hash_of_redissons_is_waited_for() {
                 let timed = lock.try_lock_for(std::time::Duration::from_millis(30));
                 assert!(matches!(timed, Ok(TryLock::Busy(_))), "{hash}");
             }
-            let seen = client.fair_lock("orders").unwrap().inspect().unwrap().holder().cloned().unwrap();
+            let seen =
+                client.fair_lock("orders").unwrap().admin().inspect().unwrap().holder().cloned().unwrap();
             assert!(
                 seen.owner.as_str().starts_with("6e3814a1-") || hash.starts_with("mode|read"),
                 "{seen:?}"

@@ -125,7 +125,9 @@ fn a_missing_right_to_a_key_names_the_key_and_a_way_to_see_all() {
         let key = format!("on key `{missing}`: the user lacks a right");
         let doctor = "`fairlock doctor NAME` lists the rights that lock NAME needs";
         let parts = ["(lock `orders`)", &server.address(), &key, doctor];
-        for error in [lock.lock().unwrap_err(), lock.try_lock().unwrap_err(), lock.inspect().unwrap_err()] {
+        for error in
+            [lock.lock().unwrap_err(), lock.try_lock().unwrap_err(), lock.admin().inspect().unwrap_err()]
+        {
             assert_helps(&error, &parts);
             assert_denied::<()>(Err(error), &parts);
         }
@@ -155,7 +157,7 @@ fn unlock_on_another_thread_names_the_leaked_owner() {
     let client = Client::builder(MemoryBackend::new()).label("worker 3").build().unwrap();
     let lock = client.fair_lock("orders").unwrap();
     lock.lock().unwrap().leak();
-    let holder = lock.inspect().unwrap().holder().cloned().unwrap().owner;
+    let holder = lock.admin().inspect().unwrap().holder().cloned().unwrap().owner;
     let error = thread::scope(|scope| scope.spawn(|| lock.unlock().unwrap_err()).join().unwrap());
     let where_it_is = format!("another thread or `Owner` of this client holds it, {holder}; unlock it there");
     assert_helps(&error, &["lock `orders` is not held by `worker 3 (", &where_it_is]);

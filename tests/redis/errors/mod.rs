@@ -42,8 +42,8 @@ fn all_calls(lock: &Lock) -> [Result<(), Error>; 5] {
         lock.try_lock().map(drop),
         lock.try_lock_for(BOUND).map(drop),
         lock.lock().map(drop),
-        lock.force_unlock().map(drop),
-        lock.inspect().map(drop),
+        lock.admin().force_unlock().map(drop),
+        lock.admin().inspect().map(drop),
     ]
 }
 
@@ -171,7 +171,7 @@ fn no_password_is_shown_anywhere() {
     let lock = client.fair_lock("treasure").unwrap();
     let guard = lock.lock().unwrap();
     let request = lock.owned_by(&client.new_owner()).unwrap().request().unwrap();
-    let (state, stats) = (lock.inspect(), client.stats());
+    let (state, stats) = (lock.admin().inspect(), client.stats());
     seen.push(format!("{client:?} {lock:#?} {guard:#?} {request:?} {state:?} {stats:?}"));
 
     // Wrong passwords, unencoded ones, and ones in the wrong place.

@@ -59,7 +59,9 @@ fn a_user_without_the_locks_channel_is_refused_before_waiting() {
         let parts = ["(lock `orders`)", "lacks a right", "channel redisson_lock__channel:{orders}"];
         assert_denied(first.lock(), &parts);
         assert_denied(first.try_lock_for(BOUND), &parts);
-        eventually("the first user's place is given up", || second.inspect().unwrap().queue.is_empty());
+        eventually("the first user's place is given up", || {
+            second.admin().inspect().unwrap().queue.is_empty()
+        });
         guard.unlock().unwrap();
     }
     wait_until_no_residue(&server);
@@ -76,13 +78,13 @@ fn use_in_every_way(url: &str, discipline: Discipline, name: &str) -> Vec<Error>
         errors.extend(take_turns(&client, &lock).err());
         let force = || -> Result<(), Error> {
             let guard = lock_in_time(&lock, &client.new_owner())?;
-            let forced = lock.force_unlock();
+            let forced = lock.admin().force_unlock();
             eventually("the holder knows", || forced.is_err() || guard.is_lost());
             drop(guard);
             forced.map(|forced| assert!(forced))
         };
         errors.extend(force().err());
-        errors.extend(lock.inspect().err());
+        errors.extend(lock.admin().inspect().err());
     }
     // A place that can't be given up would be in the way.
     if errors.is_empty() {
@@ -128,7 +130,7 @@ fn line_up(client: &Client, discipline: Discipline, lock: &Lock) -> Result<(), E
     let mut second = lock.owned_by(&client.new_owner())?.request()?;
     assert!(lock.owned_by(&client.new_owner())?.try_lock()?.granted().is_none(), "others wait");
     if discipline == Discipline::HandOff {
-        assert!(lock.kick(&lock.inspect()?.queue[0])?);
+        assert!(lock.admin().kick(&lock.admin().inspect()?.queue[0])?);
         std::mem::swap(&mut first, &mut second);
     }
     guard.unlock()?;
@@ -217,10 +219,10 @@ fn a_semaphore_works_with_the_least_rights() {
     let guard = pool.acquire_many(2).unwrap();
     guard.renew().unwrap();
     let mut request = pool.request().unwrap();
-    eventually("it waits", || pool.inspect().unwrap().queue_length == 1);
+    eventually("it waits", || pool.admin().inspect().unwrap().queue_length == 1);
     guard.unlock().unwrap();
     let guard = request.wait_for(BOUND).unwrap().granted().unwrap();
-    assert!(pool.force_unlock().unwrap());
+    assert!(pool.admin().force_unlock().unwrap());
     eventually("the holder is told", || guard.is_lost());
     drop(guard);
     let missing = &all[0][1..];

@@ -65,7 +65,7 @@ fn re_entry_costs_no_round_trip() {
     a_turn(&ours, "again"); // loads the scripts
     let ours = ours.fair_lock("again").unwrap();
     let outermost = ours.lock().unwrap();
-    let count = || theirs.fair_lock("again").unwrap().inspect().unwrap().holder().unwrap().hold_count;
+    let count = || theirs.fair_lock("again").unwrap().admin().inspect().unwrap().holder().unwrap().hold_count;
     assert_eq!(count(), 1);
     let before = scripts_run(&server);
     let mut guards = Vec::new();

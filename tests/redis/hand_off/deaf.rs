@@ -103,7 +103,7 @@ fn a_client_without_the_right_to_listen_has_its_turns() {
             let waited = asked.elapsed();
             let guard = turn?;
             // So both come before its next turn.
-            eventually("both others wait", || lock.inspect().unwrap().queue_length == 2);
+            eventually("both others wait", || lock.admin().inspect().unwrap().queue_length == 2);
             guard.unlock().unwrap();
             Some(waited)
         };

@@ -85,12 +85,12 @@ fn no_inspection_reads_all_of_a_long_queue() {
         let crowded = Crowded::new(discipline);
         let Crowded { server, backend, lock, .. } = &crowded;
         assert!(cheap(server, 50, 1, || lock.is_locked().unwrap()));
-        let state = cheap(server, 150, 20, || lock.inspect().unwrap());
+        let state = cheap(server, 150, 20, || lock.admin().inspect().unwrap());
         assert_eq!((state.queue_length, state.queue.len()), (WAITERS, 100));
         assert_eq!(state.queue[0].owner, owner(1));
         // As much as one call reads, at any start.
         for from in [0, WAITERS / 2, WAITERS - 500] {
-            let state = cheap(server, 550, 100, || lock.inspect_queue(from..u64::MAX).unwrap());
+            let state = cheap(server, 550, 100, || lock.admin().inspect_queue(from..u64::MAX).unwrap());
             assert_eq!((state.queue_length, state.queue.len()), (WAITERS, 500));
             assert_eq!(state.queue[499].owner, owner(from + 500));
         }
@@ -106,13 +106,15 @@ fn a_place_in_a_long_queue_is_taken_without_reading_all() {
     let _alone = Alone::here();
     let crowded = Crowded::new(Discipline::HandOff);
     let Crowded { server, lock, .. } = &crowded;
-    let some = |before, behind| lock.inspect_queue(WAITERS / 2 - before..WAITERS / 2 + behind).unwrap().queue;
+    let some = |before, behind| {
+        lock.admin().inspect_queue(WAITERS / 2 - before..WAITERS / 2 + behind).unwrap().queue
+    };
     let waiter = some(0, 1).remove(0);
     let there = || some(3, 3).iter().any(|one| one.owner == waiter.owner);
     assert!(there());
-    assert!(cheap(server, 50, 1, || lock.kick(&waiter).unwrap()) && !there());
+    assert!(cheap(server, 50, 1, || lock.admin().kick(&waiter).unwrap()) && !there());
 
-    let (found, calls) = calls_in(server, || lock.find_waiter(&owner(60_000)).unwrap());
+    let (found, calls) = calls_in(server, || lock.admin().find_waiter(&owner(60_000)).unwrap());
     let (rank, waiter) = found.unwrap();
     assert_eq!((rank, &waiter.owner), (59_998, &owner(60_000)));
     let pages = calls["evalsha"];

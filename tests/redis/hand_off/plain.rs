@@ -37,7 +37,7 @@ fn a_plain_waiter_is_notified_when_the_fair_lock_is_free() {
         let guard = take(&holder, "both");
         let plain = waiter.plain_lock("both").unwrap();
         let waiting = plain.owned_by(&waiter.new_owner()).unwrap().request().unwrap();
-        let unlocked = if by_force { lock.force_unlock().map(drop) } else { guard.unlock() };
+        let unlocked = if by_force { lock.admin().force_unlock().map(drop) } else { guard.unlock() };
         unlocked.unwrap();
         served(waiting); // its heartbeats would come later
     }

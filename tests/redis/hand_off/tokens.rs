@@ -28,7 +28,7 @@ fn tokens_grow_over_an_emptied_and_over_a_restarted_server() {
     next();
     server.restart(); // without persistence: it comes back empty
     eventually("the clients have reconnected", || {
-        pool.inspect().is_ok() && locks.iter().all(|lock| lock.inspect().is_ok())
+        pool.admin().inspect().is_ok() && locks.iter().all(|lock| lock.admin().inspect().is_ok())
     });
     next();
     for name in ["fair", "plain", "redisson", "pool"] {

@@ -113,7 +113,7 @@ fn passes_poison_over(
         }
         pipe.exec(&mut server.con()).unwrap();
         // `inspect` can read the queue.
-        clients[0].fair_lock("poisoned").unwrap().inspect().unwrap();
+        clients[0].fair_lock("poisoned").unwrap().admin().inspect().unwrap();
     });
     server.query::<()>(&["DEL", QUEUE, RECORD]);
 }
@@ -134,7 +134,7 @@ fn an_owner_that_is_not_text_is_shown_and_hides_nothing() {
         pipe.cmd("RPUSH").arg("redisson_lock_queue:{poisoned}").arg(b"\xff:1").ignore();
         pipe.exec(&mut server.con()).unwrap();
 
-        let state = client.fair_lock("poisoned").unwrap().inspect().unwrap();
+        let state = client.fair_lock("poisoned").unwrap().admin().inspect().unwrap();
         let holder = state.holder().cloned().unwrap();
         assert_eq!((holder.owner.as_str(), holder.label.as_deref()), ("\\xfe:1", Some("a\\xfd")));
         assert_eq!((state.queue_length, state.queue[0].owner.as_str()), (1, "\\xff:1"));

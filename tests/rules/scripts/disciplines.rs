@@ -35,7 +35,7 @@ fn a_holder_of_any_discipline_excludes_all_others() {
         last = Some(guard.token());
         for ((_, lock), asks) in clients.iter().zip(ALL) {
             assert!(lock.try_lock().unwrap().granted().is_none(), "{asks:?} where {holds:?} holds");
-            let seen = lock.inspect().unwrap().holder().cloned().expect("a holder");
+            let seen = lock.admin().inspect().unwrap().holder().cloned().expect("a holder");
             assert_eq!(
                 (seen.owner.as_str(), seen.hold_count),
                 (owner.id().as_str(), 1),
@@ -62,7 +62,7 @@ fn a_waiter_of_another_discipline_costs_a_holder_nothing() {
         let turn = request.wait_for(BOUND).unwrap();
         turn.granted().unwrap_or_else(|| panic!("{other:?} after {holds:?}")).unlock().unwrap();
         let guard = lock.lock().unwrap();
-        assert!(its_lock.force_unlock().unwrap(), "{other:?} takes it from {holds:?}");
+        assert!(its_lock.admin().force_unlock().unwrap(), "{other:?} takes it from {holds:?}");
         eventually(&format!("{holds:?} learns of {other:?}"), || guard.is_lost());
     }
     assert_no_residue(&server, &[]);

@@ -110,7 +110,7 @@ impl ClientBuilder {
         self
     }
 
-    /// A human-readable name for this client, shown by [`Lock::inspect`](crate::Lock::inspect) before host and process:
+    /// A human-readable name for this client, shown by [`Admin::inspect`](crate::Admin::inspect) before host and process:
     /// `billing (host-7:4123)`, without a label `host-7:4123`. At most 128 bytes without control characters, since it is sent with each
     /// request and printed on terminals.
     pub fn label(mut self, label: impl Into<String>) -> Self {

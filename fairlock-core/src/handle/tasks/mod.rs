@@ -7,7 +7,6 @@
 mod guard;
 
 use std::future::{Future, poll_fn};
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,12 +22,12 @@ pub use guard::{AsyncAllGuard, AsyncGuard, AsyncHold};
 use super::guard::{Owner, Ownership, ThisThread, TryLock};
 use super::lock::{Lock, terms};
 use super::request::{Caller, wait_of};
-use crate::backend::{BackendError, BackendErrorKind, LockState, Wait, Waiter};
+use crate::backend::{BackendError, BackendErrorKind, Wait};
 use crate::backlog::Lasts;
 use crate::claim::{Claim, Patience, TaskStep};
 use crate::error::{Error, Result};
 use crate::flow::{count, end_of, error_of, without};
-use crate::ids::{LockKind, LockName, OwnerId};
+use crate::ids::{LockKind, LockName};
 use crate::shared::{Handles, Shared};
 use crate::stats::{Outcome, Stats};
 use crate::tasks;
@@ -142,68 +141,10 @@ impl AsyncLock {
     /// As [`Lock::is_locked`].
     ///
     /// # Errors
-    /// As [`Lock::inspect`].
+    /// As [`Lock::is_locked`].
     pub async fn is_locked(&self) -> Result<bool> {
-        self.ask(|lock| lock.is_locked()).await
-    }
-
-    /// As [`Lock::inspect`].
-    ///
-    /// # Errors
-    /// As [`Lock::inspect`].
-    pub async fn inspect(&self) -> Result<LockState> {
-        self.ask(|lock| lock.inspect()).await
-    }
-
-    /// As [`Lock::inspect_queue`].
-    ///
-    /// # Errors
-    /// As [`Lock::inspect`].
-    pub async fn inspect_queue(&self, part: Range<u64>) -> Result<LockState> {
-        self.ask(|lock| lock.inspect_queue(part)).await
-    }
-
-    /// As [`Lock::find_waiter`].
-    ///
-    /// # Errors
-    /// As [`Lock::inspect`].
-    pub async fn find_waiter(&self, owner: &OwnerId) -> Result<Option<(u64, Waiter)>> {
-        let owner = owner.clone();
-        self.ask(move |lock| lock.find_waiter(&owner)).await
-    }
-
-    /// As [`Lock::force_unlock`].
-    ///
-    /// # Errors
-    /// As [`Lock::force_unlock`].
-    pub async fn force_unlock(&self) -> Result<bool> {
-        self.ask(|lock| lock.force_unlock()).await
-    }
-
-    /// As [`Lock::force_unlock_of`].
-    ///
-    /// # Errors
-    /// As [`Lock::inspect`].
-    pub async fn force_unlock_of(&self, owner: &OwnerId) -> Result<bool> {
-        let owner = owner.clone();
-        self.ask(move |lock| lock.force_unlock_of(&owner)).await
-    }
-
-    /// As [`Lock::kick`].
-    ///
-    /// # Errors
-    /// As [`Lock::inspect`].
-    pub async fn kick(&self, waiter: &Waiter) -> Result<bool> {
-        let waiter = waiter.clone();
-        self.ask(move |lock| lock.kick(&waiter)).await
-    }
-
-    async fn ask<T: Send + 'static>(
-        &self,
-        call: impl FnOnce(&Lock) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
         let lock = Lock(self.0.clone());
-        asked(&self.0.shared, &self.0.lock.name, move || call(&lock)).await
+        asked(&self.0.shared, &self.0.lock.name, move || lock.is_locked()).await
     }
 
     pub(super) fn obtain(&self, wait: Wait) -> TryLocking {
