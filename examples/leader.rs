@@ -13,7 +13,8 @@ use std::process::{self, ExitCode};
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Cancel, Error, FencingToken, Lock};
+use fairlock::waits::Cancel;
+use fairlock::{Error, FencingToken, Lock};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

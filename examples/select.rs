@@ -6,8 +6,9 @@ mod common;
 use std::thread;
 use std::time::Duration;
 
-use fairlock::crossbeam_channel::{bounded, select};
-use fairlock::{Request, Result};
+use fairlock::Result;
+use fairlock::waits::Request;
+use fairlock::waits::crossbeam_channel::{bounded, select};
 
 fn main() -> Result<()> {
     let client = common::connect()?;

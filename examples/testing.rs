@@ -4,7 +4,8 @@
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Client, Error, ManualClock, MemoryBackend, Operation, Result};
+use fairlock::testing::{ManualClock, Operation};
+use fairlock::{Client, Error, MemoryBackend, Result};
 
 /// The code under test: takes the lock for a job, and returns whether it held the lock all the time.
 fn guarded_job(client: &Client, job: impl FnOnce()) -> Result<bool> {

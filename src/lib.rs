@@ -35,8 +35,8 @@
 //! - `file`, on by default: the backend for the processes of one machine, `FileBackend` (Unix).
 //! - `memory`, on by default: the in-process backend, `MemoryBackend`.
 //! - `postgres`: the PostgreSQL backend, `PostgresBackend`.
-//! - `tls-rustls`: TLS, with addresses `rediss://…` and `postgres://…?sslmode=require`; `fairlock::rustls` is rustls 0.23.
-//! - `serde`: [`Stats`], `LockState` and [`Lost`] can be serialized.
+//! - `tls-rustls`: TLS, with addresses `rediss://…` and `postgres://…?sslmode=require`; `settings::rustls` is rustls 0.23.
+//! - `serde`: [`Stats`](stats::Stats), [`LockState`](admin::LockState) and [`Lost`] can be serialized.
 //! - `metrics`: counters and histograms for the crate `metrics`.
 //! - `tracing`: spans of waits and holds for the crate `tracing`.
 //!
@@ -52,27 +52,70 @@ mod address;
 pub mod guide;
 
 pub use address::{connect, connect_async, open};
-pub use fairlock_core::backend::{Finding, Holder, LockState, Login, Verdict, Waiter};
 pub use fairlock_core::{
-    Admin, AllGuard, AsyncAdmin, AsyncAllGuard, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock,
-    AsyncSemaphore, Attendance, Busy, Cancel, Client, ClientBuilder, ClientId, Clock, Error, FencingToken,
-    Guard, HeldLock, Lock, LockKind, LockName, Locking, Lost, LostCause, ManualClock, NotGranted,
-    NotGrantedByKind, Owner, OwnerId, Ownership, Request, Result, RwLock, Semaphore, SlowWait, Stats, Term,
-    ThisThread, Times, TryLock, TryLocking, WaitingRequest, backend, crossbeam_channel,
+    AllGuard, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore, Client, Error,
+    FencingToken, Guard, Lock, Lost, LostCause, Result, RwLock, Semaphore, Term, TryLock,
 };
 #[cfg(all(feature = "file", unix))]
 pub use fairlock_file::FileBackend;
 #[cfg(feature = "memory")]
-pub use fairlock_memory::{Faults, MemoryBackend, Operation};
+pub use fairlock_memory::MemoryBackend;
 #[cfg(feature = "postgres")]
-pub use fairlock_postgres::{PostgresBackend, PostgresBuilder, WakeUps};
+pub use fairlock_postgres::PostgresBackend;
 #[cfg(feature = "redis")]
-pub use fairlock_redis::{Discipline, Durability, RedisBackend, RedisBuilder};
+pub use fairlock_redis::RedisBackend;
 
-#[cfg(all(feature = "tls-rustls", feature = "postgres", not(feature = "redis")))]
-pub use fairlock_postgres::rustls;
-#[cfg(all(feature = "tls-rustls", feature = "redis"))]
-pub use fairlock_redis::rustls;
+/// What operators call, and what they read: who holds a lock, who waits for it, what a `doctor` found.
+pub mod admin {
+    pub use fairlock_core::backend::{Finding, Holder, LockState, Verdict, Waiter};
+    pub use fairlock_core::{Admin, AsyncAdmin, LockKind, LockName};
+}
+
+/// What a store is, seen by core: for a program that has one of its own, or calls one itself. To write a store take `fairlock-core`, which
+/// has the same names and some helpers.
+pub mod backend {
+    pub use fairlock_core::backend::{
+        Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept,
+        IntoBackend, LockId, MOST_INSPECTED, Place, Released, Renew, Renewal, RequestId, Subscription, Text,
+        Wait, Wake, WakeSink, Withdrawn, label_with_traceparent, one_by_one, only, pause,
+    };
+}
+
+/// Who holds a lock: a thread, or an [`Owner`](owner::Owner); and their ids.
+pub mod owner {
+    pub use fairlock_core::{ClientId, Owner, OwnerId, Ownership, ThisThread};
+}
+
+/// What a client and its store are set up with.
+pub mod settings {
+    pub use fairlock_core::backend::Login;
+    pub use fairlock_core::{ClientBuilder, Clock};
+    #[cfg(all(feature = "tls-rustls", feature = "postgres", not(feature = "redis")))]
+    pub use fairlock_postgres::rustls;
+    #[cfg(feature = "postgres")]
+    pub use fairlock_postgres::{PostgresBuilder, WakeUps};
+    #[cfg(all(feature = "tls-rustls", feature = "redis"))]
+    pub use fairlock_redis::rustls;
+    #[cfg(feature = "redis")]
+    pub use fairlock_redis::{Discipline, Durability, RedisBuilder};
+}
+
+/// What a client and its locks have counted, and what the client holds and waits for.
+pub mod stats {
+    pub use fairlock_core::{HeldLock, NotGranted, NotGrantedByKind, Stats, Times, WaitingRequest};
+}
+
+/// What only tests need: time that they move, and faults that they plan.
+pub mod testing {
+    pub use fairlock_core::{Attendance, ManualClock};
+    #[cfg(feature = "memory")]
+    pub use fairlock_memory::{Faults, Operation};
+}
+
+/// A wait for a lock: as a value, cancelled, or over without the lock.
+pub mod waits {
+    pub use fairlock_core::{Busy, Cancel, Locking, Request, SlowWait, TryLocking, crossbeam_channel};
+}
 
 #[cfg(all(doctest, feature = "memory", feature = "redisson"))]
 #[doc = include_str!("../README.md")]

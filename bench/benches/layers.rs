@@ -2,7 +2,10 @@
 
 use divan::{AllocProfiler, Bencher};
 use fairlock::backend::{Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, only};
-use fairlock::{Client, Discipline, Lock, LockKind, LockName, MemoryBackend, OwnerId, RedisBackend};
+use fairlock::admin::{LockKind, LockName};
+use fairlock::owner::OwnerId;
+use fairlock::settings::Discipline;
+use fairlock::{Client, Lock, MemoryBackend, RedisBackend};
 
 #[global_allocator]
 static ALLOCATOR: AllocProfiler = AllocProfiler::system();

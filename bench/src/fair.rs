@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use fairlock::backend::Backend;
-use fairlock::{Client, Discipline, Durability, RedisBackend};
+use fairlock::settings::{Discipline, Durability};
+use fairlock::{Client, RedisBackend};
 
 use crate::Outcome;
 use crate::peer::{Lock, Peer};

@@ -21,7 +21,7 @@ mod workload;
 
 use std::error::Error;
 
-use fairlock::Durability;
+use fairlock::settings::Durability;
 use workload::Order;
 
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;

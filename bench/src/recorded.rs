@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, RedisBackend};
+use fairlock::settings::Discipline;
+use fairlock::{Client, RedisBackend};
 use redis::{Cmd, Connection, Value};
 
 use crate::Outcome;

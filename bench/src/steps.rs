@@ -19,7 +19,10 @@ use std::time::Duration;
 
 use fairlock::backend::{
     Acquire, Acquired, Backend, Hold, LockId, Place, Released, RequestId, Wake, WakeSink, only};
-use fairlock::{ClientId, Discipline, FencingToken, LockKind, LockName, OwnerId, RedisBackend};
+use fairlock::admin::{LockKind, LockName};
+use fairlock::owner::{ClientId, OwnerId};
+use fairlock::settings::Discipline;
+use fairlock::{FencingToken, RedisBackend};
 
 use crate::Outcome;
 use crate::say::{hear, say};

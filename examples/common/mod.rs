@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use fairlock::{Client, ClientBuilder, MemoryBackend, Result};
+use fairlock::settings::ClientBuilder;
+use fairlock::{Client, MemoryBackend, Result};
 
 static MEMORY: LazyLock<MemoryBackend> = LazyLock::new(MemoryBackend::new);
 

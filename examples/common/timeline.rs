@@ -8,7 +8,8 @@ use std::sync::{Barrier, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Guard, Ownership};
+use fairlock::Guard;
+use fairlock::owner::Ownership;
 
 type Failure = Box<dyn Error + Send + Sync>;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use fairlock::LockKind;
+use fairlock::admin::LockKind;
 
 use crate::duration::parse;
 use crate::exit::{EXIT_CODES, Exit};

@@ -6,7 +6,9 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use fairlock::{Client, Error, Holder, LockState, OwnerId, Waiter};
+use fairlock::admin::{Holder, LockState, Waiter};
+use fairlock::owner::OwnerId;
+use fairlock::{Client, Error};
 use serde_json::{Value, json};
 
 use crate::args::{Ls, Server};

@@ -2,7 +2,8 @@
 
 use std::io::stdout;
 
-use fairlock::{Finding, LockName, RedisBuilder, Verdict};
+use fairlock::admin::{Finding, LockName, Verdict};
+use fairlock::settings::RedisBuilder;
 use serde_json::{Value, json};
 
 use crate::args::{Doctor, Server};

@@ -1,6 +1,6 @@
 //! Kinds of locks in words: who holds a lock, and how.
 
-use fairlock::{Holder, LockState};
+use fairlock::admin::{Holder, LockState};
 
 use crate::duration;
 use crate::names::escaped;
@@ -91,7 +91,7 @@ pub(crate) fn holder_name(holder: &Holder) -> String {
 mod tests {
     use std::time::Duration;
 
-    use fairlock::OwnerId;
+    use fairlock::owner::OwnerId;
 
     use super::*;
 

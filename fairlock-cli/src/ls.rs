@@ -1,6 +1,7 @@
 //! `fairlock ls`: the locks that are held or waited for.
 
-use fairlock::{Error, Holder, LockName, LockState};
+use fairlock::Error;
+use fairlock::admin::{Holder, LockName, LockState};
 use serde_json::Value;
 
 use crate::args::{Ls, Server};

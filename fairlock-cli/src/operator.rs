@@ -1,7 +1,9 @@
 //! What an operator changes: `fairlock unlock` takes a lock from its holders, or from one of them, and `fairlock kick` moves a waiter to the
 //! tail of the queue, each after a question; `fairlock migrate` makes the tables in a PostgreSQL database, or prints the SQL that does.
 
-use fairlock::{Admin, Holder, LockState, OwnerId, PostgresBackend, Waiter};
+use fairlock::PostgresBackend;
+use fairlock::admin::{Admin, Holder, LockState, Waiter};
+use fairlock::owner::OwnerId;
 
 use crate::args::{Kick, Migrate, Server, Unlock};
 use crate::exit::{Exit, Failure};

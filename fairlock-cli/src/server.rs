@@ -4,11 +4,10 @@ use std::fs::File;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use fairlock::admin::{LockName, LockState};
 use fairlock::backend::Backend;
-use fairlock::{
-    Client, Error, FileBackend, LockName, LockState, Login, PostgresBackend, PostgresBuilder, RedisBackend,
-    RedisBuilder,
-};
+use fairlock::settings::{Login, PostgresBuilder, RedisBuilder};
+use fairlock::{Client, Error, FileBackend, PostgresBackend, RedisBackend};
 
 use crate::args::{Args, Command, Server};
 use crate::duration;

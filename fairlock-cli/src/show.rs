@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use fairlock::{Admin, Holder, LockState, Waiter};
+use fairlock::admin::{Admin, Holder, LockState, Waiter};
 use serde_json::{Value, json};
 
 use crate::args::{Server, Show};
@@ -256,8 +256,8 @@ fn process_of(label: &Option<String>) -> (Option<&str>, Option<u32>) {
 
 #[cfg(test)]
 mod tests {
-    use fairlock::OwnerId;
     use fairlock::backend::label_with_traceparent;
+    use fairlock::owner::OwnerId;
 
     use super::*;
 

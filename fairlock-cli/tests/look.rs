@@ -4,8 +4,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
+use fairlock::admin::{LockKind, LockName};
 use fairlock::backend::{Acquire, Backend, LockId, Place, RequestId, only};
-use fairlock::{Client, Discipline, LockKind, LockName, OwnerId, RedisBackend};
+use fairlock::owner::OwnerId;
+use fairlock::settings::Discipline;
+use fairlock::{Client, RedisBackend};
 use fairlock_tests::eventually;
 use serde_json::Value;
 

@@ -3,7 +3,8 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Login, RedisBackend};
+use fairlock::settings::Login;
+use fairlock::{Client, RedisBackend};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::tls::Certificates;
 use fairlock_tests::{Proxy, RedisServer, WorkDir};

@@ -140,7 +140,8 @@ impl Error {
     /// After a transient error of [`Lock::with`](crate::Lock::with) the closure was not called.
     ///
     /// ```
-    /// # use fairlock::{Client, MemoryBackend, Operation};
+    /// # use fairlock::testing::Operation;
+    /// # use fairlock::{Client, MemoryBackend};
     /// # let store = MemoryBackend::new();
     /// # let client = Client::new(store.clone())?;
     /// let lock = client.fair_lock("lock:orders")?;

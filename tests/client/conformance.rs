@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlock::MemoryBackend;
+use fairlock::admin::{LockKind, LockName};
 use fairlock::backend::{Backend, LockId};
-use fairlock::{Clock, LockKind, LockName, ManualClock, MemoryBackend};
+use fairlock::settings::Clock;
+use fairlock::testing::ManualClock;
 use fairlock_conformance::{Harness, Promise};
 use fairlock_tests::Alone;
 

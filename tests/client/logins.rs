@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Error, Guard, Login, Owner, PostgresBackend, RedisBackend};
+use fairlock::owner::Owner;
+use fairlock::settings::Login;
+use fairlock::{Client, Error, Guard, PostgresBackend, RedisBackend};
 use fairlock_tests::locks::take_soon;
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};
 use fairlock_tests::secrets::assert_none_was_logged;

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Client, Lock, ManualClock, MemoryBackend, Operation, Owner};
+use fairlock::owner::Owner;
+use fairlock::testing::{ManualClock, Operation};
+use fairlock::{Client, Lock, MemoryBackend};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,

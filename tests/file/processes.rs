@@ -4,7 +4,8 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, FileBackend, Stats, TryLock};
+use fairlock::stats::Stats;
+use fairlock::{Client, FileBackend, TryLock};
 use fairlock_tests::history::What;
 use fairlock_tests::signals::{cont, stop};
 use fairlock_tests::turns::{Habits, Store, Turns};

@@ -3,7 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, RedisBackend};
+use fairlock::settings::Discipline;
+use fairlock::{Client, RedisBackend};
 use fairlock_tests::files::root;
 use fairlock_tests::{Alone, RedisServer, assert_no_residue};
 

@@ -7,3 +7,4 @@ mod guide;
 #[cfg(feature = "servers")]
 mod guide_on_redis;
 mod sizes;
+mod surface;

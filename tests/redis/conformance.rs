@@ -5,8 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlock::RedisBackend;
+use fairlock::admin::LockKind;
 use fairlock::backend::Backend;
-use fairlock::{Clock, Discipline, Durability, LockKind, ManualClock, RedisBackend};
+use fairlock::settings::{Clock, Discipline, Durability};
+use fairlock::testing::ManualClock;
 use fairlock_conformance::time::{Moved, pass_beside};
 use fairlock_conformance::{Harness, LEASE, Promise};
 use fairlock_tests::locks::patient;

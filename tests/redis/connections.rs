@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{
-    Client, ClientBuilder, Discipline, Error, Lock, LockKind, Login, ManualClock, Owner, RedisBackend,
-    RedisBuilder,
-};
+use fairlock::admin::LockKind;
+use fairlock::owner::Owner;
+use fairlock::settings::{ClientBuilder, Discipline, Login, RedisBuilder};
+use fairlock::testing::ManualClock;
+use fairlock::{Client, Error, Lock, RedisBackend};
 use fairlock_tests::connecting::connects_after;
 use fairlock_tests::errors::{assert_denied, assert_says, assert_unavailable};
 use fairlock_tests::locks::{lock_of, patient, request, take_now};

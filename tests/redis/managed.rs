@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, RedisBackend, RedisBuilder};
+use fairlock::settings::{Discipline, RedisBuilder};
+use fairlock::{Client, RedisBackend};
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};
 use fairlock_tests::{Alone, Managed, RedisServer, eventually};
 

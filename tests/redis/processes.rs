@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Lock, RedisBackend};
+use fairlock::settings::Discipline;
+use fairlock::{Client, Lock, RedisBackend};
 use fairlock_tests::{CleanServer, RedisServer, Worker, eventually};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lock_worker");

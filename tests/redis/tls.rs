@@ -6,11 +6,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::rustls::crypto::{CryptoProvider, ring};
-use fairlock::rustls::pki_types::pem::PemObject;
-use fairlock::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use fairlock::rustls::{ClientConfig, RootCertStore};
-use fairlock::{Client, Error, RedisBackend, RedisBuilder};
+use fairlock::settings::RedisBuilder;
+use fairlock::settings::rustls::crypto::{CryptoProvider, ring};
+use fairlock::settings::rustls::pki_types::pem::PemObject;
+use fairlock::settings::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use fairlock::settings::rustls::{ClientConfig, RootCertStore};
+use fairlock::{Client, Error, RedisBackend};
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::errors::{assert_says, assert_unavailable};
 use fairlock_tests::locks::patient;

@@ -1,6 +1,6 @@
 //! A cluster of real nodes that replaces a primary quickly, and slots that are moved step by step.
 
-use fairlock::{Discipline, RedisBuilder};
+use fairlock::settings::{Discipline, RedisBuilder};
 
 use crate::eventually::eventually;
 use crate::redis_server::{RedisServer, RedisServerBuilder};

@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, FencingToken, Guard, Lock, LockKind, Owner, RedisBackend, RedisBuilder, Request};
+use fairlock::admin::LockKind;
+use fairlock::owner::Owner;
+use fairlock::settings::RedisBuilder;
+use fairlock::waits::Request;
+use fairlock::{Client, FencingToken, Guard, Lock, RedisBackend};
 
 /// Far longer than anything needs that has nothing to wait for, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);

@@ -3,7 +3,8 @@
 //! PUBLISH is refused in scripts, and INFO, CONFIG and CLIENT everywhere. A serverless cluster shows one node that keeps all slots and
 //! refuses keys of other slots in a script.
 
-use fairlock::{RedisBackend, RedisBuilder};
+use fairlock::RedisBackend;
+use fairlock::settings::RedisBuilder;
 
 use crate::proxy::Proxy;
 use crate::redis_server::RedisServer;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, Lock, LockKind, RedisBuilder};
+use fairlock::admin::LockKind;
+use fairlock::settings::{Discipline, RedisBuilder};
+use fairlock::{Client, Lock};
 
 use crate::eventually;
 use crate::locks::lock_of;

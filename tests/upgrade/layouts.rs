@@ -7,7 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use fairlock::{Discipline, Durability, FileBackend, LockKind, LockName, PostgresBackend, RedisBackend};
+use fairlock::admin::{LockKind, LockName};
+use fairlock::settings::{Discipline, Durability};
+use fairlock::{FileBackend, PostgresBackend, RedisBackend};
 use fairlock_core::backend::{Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, Wait, only};
 use fairlock_core::{FencingToken, OwnerId};
 use fairlock_rules::{LockEntry, Presence, StoreContext, WakeUp, WakeUpKind};

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fairlock::{
-    Client, Discipline, Durability, Error, FileBackend, LockKind, LockName, PostgresBackend, RedisBackend,
-};
+use fairlock::admin::{LockKind, LockName};
+use fairlock::settings::{Discipline, Durability};
+use fairlock::{Client, Error, FileBackend, PostgresBackend, RedisBackend};
 use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, Released, Renew,
     Renewal, RequestId, Wait, Withdrawn, only,

@@ -6,7 +6,8 @@
 use std::alloc::System;
 use std::error::Error;
 
-use fairlock::{Client, Discipline, MemoryBackend, RedisBackend};
+use fairlock::settings::Discipline;
+use fairlock::{Client, MemoryBackend, RedisBackend};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]

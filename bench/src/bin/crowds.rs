@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use fairlock::backend::{
     Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, Subscription, Wake, WakeSink, only};
-use fairlock::{ClientId, FencingToken, LockKind, LockName, OwnerId, PostgresBackend};
+use fairlock::admin::{LockKind, LockName};
+use fairlock::owner::{ClientId, OwnerId};
+use fairlock::{FencingToken, PostgresBackend};
 use postgres::NoTls;
 
 const WAITERS: [usize; 5] = [2, 8, 32, 128, 512];

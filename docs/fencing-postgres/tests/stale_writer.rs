@@ -4,7 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, FencingToken, ManualClock, MemoryBackend};
+use fairlock::testing::ManualClock;
+use fairlock::{Client, FencingToken, MemoryBackend};
 use fairlock_fencing_postgres::{Fence, TABLE, pass_fence};
 use postgres::NoTls;
 

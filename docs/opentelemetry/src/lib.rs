@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use fairlock::ClientBuilder;
+use fairlock::settings::ClientBuilder;
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tracing::Span;

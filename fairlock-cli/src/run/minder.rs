@@ -42,9 +42,11 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use fairlock::admin::LockName;
 use fairlock::backend::{Hold, LockId, RequestId, only};
-use fairlock::crossbeam_channel::{Receiver, unbounded};
-use fairlock::{FencingToken, Guard, LockName, Owner, OwnerId};
+use fairlock::owner::{Owner, OwnerId};
+use fairlock::waits::crossbeam_channel::{Receiver, unbounded};
+use fairlock::{FencingToken, Guard};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::time::{ClockId, clock_gettime};

@@ -7,8 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::backend::pause;
-use fairlock::crossbeam_channel::{Receiver, after, bounded, never, select, tick, unbounded};
-use fairlock::{Client, Guard, Lost, Owner, Request, TryLock};
+use fairlock::owner::Owner;
+use fairlock::waits::Request;
+use fairlock::waits::crossbeam_channel::{Receiver, after, bounded, never, select, tick, unbounded};
+use fairlock::{Client, Guard, Lost, TryLock};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
 

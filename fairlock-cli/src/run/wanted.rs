@@ -22,10 +22,11 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use fairlock::crossbeam_channel::Receiver;
-use fairlock::{
-    Client, Guard, Holder, Lock, LockKind, LockState, Lost, Owner, Request, Result, Semaphore, TryLock,
-};
+use fairlock::admin::{Holder, LockKind, LockState};
+use fairlock::owner::Owner;
+use fairlock::waits::Request;
+use fairlock::waits::crossbeam_channel::Receiver;
+use fairlock::{Client, Guard, Lock, Lost, Result, Semaphore, TryLock};
 
 use crate::args::Run;
 use crate::duration;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
-use fairlock::{Discipline, Durability, Error};
+use fairlock::Error;
+use fairlock::settings::{Discipline, Durability};
 
 use self::place::{Chosen, source};
 pub(crate) use self::table::LONGEST;
@@ -290,8 +291,9 @@ fn option_for(setting: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fairlock::Error;
+    use fairlock::admin::LockName;
     use fairlock::backend::{BackendError, BackendErrorKind};
-    use fairlock::{Error, LockName};
 
     fn refused<T>(table: &[Setting<T>], into: &mut T, name: &str, text: &str) -> bool {
         let setting = table.iter().find(|setting| setting.name == name).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::Discipline;
+use fairlock::settings::Discipline;
 
 use super::{Address, SHORTEST_LEASE, Server, Setting, Terms};
 use crate::duration::{self, within};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::Holder;
+use fairlock::admin::Holder;
 use fairlock_tests::eventually;
 
 use crate::support::{Host, only_row, wait_until_dead};

@@ -3,7 +3,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, RedisBackend, Request};
+use fairlock::settings::Discipline;
+use fairlock::waits::Request;
+use fairlock::{Client, RedisBackend};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::signals::{cont, stop};
 use fairlock_tests::{Proxy, RedisServer, Sentinels, WorkDir, assert_no_residue, eventually};

@@ -9,7 +9,8 @@ use std::sync::{Arc, Once};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, Lock, RedisBackend};
+use fairlock::settings::Discipline;
+use fairlock::{Client, Lock, RedisBackend};
 use fairlock_tests::secrets::assert_no_secret;
 use fairlock_tests::{RedisServer, WorkDir, eventually, wait_until_no_residue};
 use serde_json::Value;

@@ -14,7 +14,7 @@ use super::guard::{AllGuard, Owner, TryLock};
 use super::kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
 use super::lock::Lock;
 use super::request::wait_of;
-use super::tasks::{AsyncAllGuard, AsyncLock, Ends, obtain_all, on_its_own_thread};
+use super::tasks::{AsyncGuard, AsyncLock, Ends, obtain_all, on_its_own_thread};
 use crate::backend::{BackendError, BackendErrorKind, IntoBackend, Wait};
 use crate::claim::Claim;
 use crate::config::LONGEST;
@@ -488,7 +488,7 @@ impl AsyncClient {
     ///
     /// # Errors
     /// As [`Client::lock_all`], but no [`Error::Misuse`](crate::Error::Misuse): a task that holds one of the locks waits for itself.
-    pub async fn lock_all(&self, names: &[impl AsRef<str>]) -> Result<AsyncAllGuard> {
+    pub async fn lock_all(&self, names: &[impl AsRef<str>]) -> Result<AllGuard<AsyncGuard>> {
         loop {
             // Busy can't be: a wait without limit ends with the locks or an error.
             if let TryLock::Granted(guard) = self.obtain_all(names, Wait::Forever).await? {
@@ -501,7 +501,7 @@ impl AsyncClient {
     ///
     /// # Errors
     /// As [`lock_all`](Self::lock_all).
-    pub async fn try_lock_all(&self, names: &[impl AsRef<str>]) -> Result<TryLock<AsyncAllGuard>> {
+    pub async fn try_lock_all(&self, names: &[impl AsRef<str>]) -> Result<TryLock<AllGuard<AsyncGuard>>> {
         self.obtain_all(names, Wait::No).await
     }
 
@@ -513,11 +513,15 @@ impl AsyncClient {
         &self,
         names: &[impl AsRef<str>],
         timeout: Duration,
-    ) -> Result<TryLock<AsyncAllGuard>> {
+    ) -> Result<TryLock<AllGuard<AsyncGuard>>> {
         self.obtain_all(names, wait_of(timeout)).await
     }
 
-    async fn obtain_all(&self, names: &[impl AsRef<str>], wait: Wait) -> Result<TryLock<AsyncAllGuard>> {
+    async fn obtain_all(
+        &self,
+        names: &[impl AsRef<str>],
+        wait: Wait,
+    ) -> Result<TryLock<AllGuard<AsyncGuard>>> {
         let (locks, deadline) = (self.client.in_order(names)?, self.client.deadline(wait));
         obtain_all(locks, wait, deadline).await
     }

@@ -71,7 +71,8 @@ impl<O: Ownership> Guard<O> {
     /// this process dies, another process can release the hold:
     ///
     /// ```
-    /// # use fairlock::{Client, LockKind, LockName, MemoryBackend};
+    /// # use fairlock::admin::{LockKind, LockName};
+    /// # use fairlock::{Client, MemoryBackend};
     /// use fairlock::backend::{Backend, Hold, LockId, Released, only};
     /// # let store = MemoryBackend::new();
     /// # let client = Client::new(store.clone())?;

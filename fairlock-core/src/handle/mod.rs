@@ -14,7 +14,7 @@ pub use guard::{AllGuard, Guard, Owner, Ownership, ThisThread, TryLock};
 pub use kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
 pub use lock::{Lock, Term};
 pub use request::Request;
-pub use tasks::{AsyncAllGuard, AsyncGuard, AsyncHold, AsyncLock, Locking, TryLocking};
+pub use tasks::{AsyncGuard, AsyncHold, AsyncLock, Locking, TryLocking};
 
 #[cfg(test)]
 mod tests {

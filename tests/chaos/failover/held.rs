@@ -9,7 +9,8 @@
 
 use std::time::Duration;
 
-use fairlock::{AllGuard, Client, Lock, Owner, Semaphore};
+use fairlock::owner::Owner;
+use fairlock::{AllGuard, Client, Lock, Semaphore};
 use fairlock_tests::history::now_ns;
 
 /// The permits of the semaphore.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use fairlock::backend::Backend;
-use fairlock::{Client, Discipline, Durability, Lock, PostgresBackend, RedisBackend};
+use fairlock::settings::{Discipline, Durability};
+use fairlock::{Client, Lock, PostgresBackend, RedisBackend};
 use fairlock_tests::word::variant;
 
 /// The lease of all holds: long enough for two fail-overs.

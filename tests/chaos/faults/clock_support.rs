@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, ClientBuilder, Discipline, RedisBackend};
+use fairlock::settings::{ClientBuilder, Discipline};
+use fairlock::{Client, RedisBackend};
 pub(crate) use fairlock_tests::locks::{granted, request, take_soon as take};
 use fairlock_tests::{RedisServer, assert_no_residue, eventually};
 

@@ -1,6 +1,7 @@
 //! Processes that stand still.
 
-use fairlock::{Client, Discipline, RedisBackend};
+use fairlock::settings::Discipline;
+use fairlock::{Client, RedisBackend};
 use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::server_state::{queue, until_in_queue};
 use fairlock_tests::{Alone, RedisServer, Worker, assert_no_residue, eventually, signals};

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Guard, RedisBackend};
+use fairlock::settings::Discipline;
+use fairlock::{Client, Guard, RedisBackend};
 use fairlock_tests::server_state::queue;
 use fairlock_tests::{RedisServer, eventually};
 

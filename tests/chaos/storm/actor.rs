@@ -8,7 +8,8 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::{Cancel, Error, FencingToken};
+use fairlock::waits::Cancel;
+use fairlock::{Error, FencingToken};
 
 use crate::bounds::Limit;
 use crate::in_hand::{AnyGuard, ClientEnd, Pending, call};

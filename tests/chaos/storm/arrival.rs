@@ -3,11 +3,11 @@
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use fairlock::ClientId;
 use fairlock::backend::{
     Acquire, Acquired, Backend, ForceReleased, Hold, HoldKept, LockId, Place, Released, Renew, Renewal,
     RequestId, Withdrawn, only,
 };
+use fairlock::owner::ClientId;
 
 use crate::life::Life;
 use crate::link::Answer;

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::{Client, Guard, Owner, Request, Result};
+use fairlock::owner::Owner;
+use fairlock::waits::Request;
+use fairlock::{Client, Guard, Result};
 use fairlock_tests::by_threads;
 
 use crate::judge;

@@ -3,8 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use fairlock::backend::LockState;
-use fairlock::{FencingToken, HeldLock, LockKind, LockName};
+use fairlock::FencingToken;
+use fairlock::admin::LockState;
+use fairlock::admin::{LockKind, LockName};
+use fairlock::stats::HeldLock;
 
 use crate::life::Life;
 use crate::look::Said;

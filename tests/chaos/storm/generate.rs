@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::LockKind;
+use fairlock::admin::LockKind;
 use fairlock_tests::dice::Dice;
 
 use crate::program::{Actor, Ask, End, Hurt, Op, Program, Settings, Several, Terms, Wait, What};

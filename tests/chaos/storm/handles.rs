@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use fairlock::{
-    AsyncClient, AsyncHold, AsyncLock, Cancel, Client, Guard, Lock, LockKind, LockState, Owner, OwnerId,
-    Ownership, Result, Semaphore, Term, TryLock, Waiter,
-};
+use fairlock::admin::{LockKind, LockState, Waiter};
+use fairlock::owner::{Owner, OwnerId, Ownership};
+use fairlock::waits::Cancel;
+use fairlock::{AsyncClient, AsyncHold, AsyncLock, Client, Guard, Lock, Result, Semaphore, Term, TryLock};
 
 use crate::actor::Site;
 use crate::in_hand::{AnyGuard, Pending};

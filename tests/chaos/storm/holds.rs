@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::crossbeam_channel::Receiver;
-use fairlock::{FencingToken, HeldLock, Lost};
+use fairlock::stats::HeldLock;
+use fairlock::waits::crossbeam_channel::Receiver;
+use fairlock::{FencingToken, Lost};
 use fairlock_tests::look_until;
 
 use crate::judge;

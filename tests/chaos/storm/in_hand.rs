@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::crossbeam_channel::Receiver;
-use fairlock::{
-    AllGuard, AsyncAllGuard, AsyncGuard, Cancel, Error, FencingToken, Guard, Locking, Lost, Owner, Ownership,
-    Request, Result,
-};
+use fairlock::owner::{Owner, Ownership};
+use fairlock::waits::crossbeam_channel::Receiver;
+use fairlock::waits::{Cancel, Locking, Request};
+use fairlock::{AllGuard, AsyncGuard, Error, FencingToken, Guard, Lost, Result};
 
 use crate::bounds::{Call, Limit};
 use crate::life::{Life, Shutdown};
@@ -22,7 +21,7 @@ pub enum AnyGuard {
     Owned(Guard<Owner>),
     Task(AsyncGuard),
     All(AllGuard),
-    AllOfTask(AsyncAllGuard),
+    AllOfTask(AllGuard<AsyncGuard>),
 }
 
 pub enum Pending {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::{Cancel, Error, FencingToken, LockName, LostCause, Result};
+use fairlock::admin::LockName;
+use fairlock::waits::Cancel;
+use fairlock::{Error, FencingToken, LostCause, Result};
 
 use crate::life::{Answers, Life, Told};
 use crate::server::name_of;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fairlock::backend::{Backend, LockState};
-use fairlock::{FileBackend, LockName, PostgresBackend, RedisBackend};
+use fairlock::admin::LockName;
+use fairlock::admin::LockState;
+use fairlock::backend::Backend;
+use fairlock::{FileBackend, PostgresBackend, RedisBackend};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{PostgresServer, Proxy, RedisServer, keys_without_ttl};
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::ClientId;
 use fairlock::backend::{Acquire, Hold, LockId, Place, Renew, RequestId};
+use fairlock::owner::ClientId;
 
 use crate::arrival::Arrival;
 use crate::life::Life;

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use fairlock::backend::{RequestId, Wake, WakeSink};
-use fairlock::{Client, ClientId, FencingToken, Lost, Owner};
+use fairlock::owner::{ClientId, Owner};
+use fairlock::{Client, FencingToken, Lost};
 
 use crate::program::{Hurt, Settings};
 use crate::world::locked;

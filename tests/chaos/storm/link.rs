@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use fairlock::admin::LockKind;
+use fairlock::admin::LockState;
 use fairlock::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept, LockId,
-    LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept, LockId, Place,
+    Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
-use fairlock::{ClientId, LockKind};
+use fairlock::owner::ClientId;
 
 use crate::arrival::Arrival;
 use crate::ear::Ear;

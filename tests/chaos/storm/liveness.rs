@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use fairlock::backend::LockState;
-use fairlock::{LockKind, Waiter, WaitingRequest};
+use fairlock::admin::LockState;
+use fairlock::admin::{LockKind, Waiter};
+use fairlock::stats::WaitingRequest;
 
 use crate::look::{BUSY, Oracle, RETRY, Said};
 use crate::real::LATEST;

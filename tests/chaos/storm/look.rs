@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::backend::{LockState, RequestId};
-use fairlock::{HeldLock, LostCause, MemoryBackend, WaitingRequest};
+use fairlock::admin::LockState;
+use fairlock::backend::RequestId;
+use fairlock::stats::{HeldLock, WaitingRequest};
+use fairlock::{LostCause, MemoryBackend};
 
 use crate::life::Life;
 use crate::server::{name_of, state_of};

@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlock::FencingToken;
+use fairlock::admin::LockKind;
 use fairlock::backend::{Acquire, Acquired, RequestId};
-use fairlock::{FencingToken, LockKind};
 
 use crate::judge;
 use crate::life::Life;
@@ -144,8 +145,9 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
+    use fairlock::admin::LockName;
     use fairlock::backend::{LockId, Place};
-    use fairlock::{LockName, OwnerId};
+    use fairlock::owner::OwnerId;
 
     use super::*;
     use crate::generate::generate;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fairlock::LockKind;
+use fairlock::admin::LockKind;
 
 use crate::weather::{Fault, Harm};
 

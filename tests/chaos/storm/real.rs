@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fairlock::LockKind;
+use fairlock::admin::LockKind;
 use fairlock_tests::dice::Dice;
 use fairlock_tests::{PostgresServer, RedisServer, look_until};
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use fairlock::ManualClock;
+use fairlock::testing::ManualClock;
 use fairlock_tests::{look_until, our_threads};
 
 use crate::actor::Actor;

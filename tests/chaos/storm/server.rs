@@ -7,11 +7,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlock::admin::LockState;
+use fairlock::admin::{LockKind, LockName};
 use fairlock::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, LockState, Place, Renew,
-    Renewal, RequestId, Wait,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, Renew, Renewal,
+    RequestId, Wait,
 };
-use fairlock::{FencingToken, LockKind, LockName, MemoryBackend};
+use fairlock::{FencingToken, MemoryBackend};
 
 use crate::life::Life;
 use crate::world::{Promise, World, locked};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fairlock::LockKind;
+use fairlock::admin::LockKind;
 
 use crate::program::{Ask, Program, Settings, Terms};
 

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use fairlock::{Cancel, Client, Clock, Guard, MemoryBackend, Owner, TryLocking};
+use fairlock::owner::Owner;
+use fairlock::settings::Clock;
+use fairlock::waits::{Cancel, TryLocking};
+use fairlock::{Client, Guard, MemoryBackend};
 
 use crate::world::World;
 

@@ -6,8 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use fairlock::backend::{Backend, LockState};
-use fairlock::{Cancel, Client, ClientId, Clock, LockName, ManualClock, MemoryBackend, RedisBackend};
+use fairlock::admin::LockName;
+use fairlock::admin::LockState;
+use fairlock::backend::Backend;
+use fairlock::owner::ClientId;
+use fairlock::settings::Clock;
+use fairlock::testing::ManualClock;
+use fairlock::waits::Cancel;
+use fairlock::{Client, MemoryBackend, RedisBackend};
 use fairlock_tests::look_until;
 pub use fairlock_tests::oracle::Promise;
 

@@ -6,7 +6,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Cancel, Error, Guard, Lock, LockName, LostCause, Operation, Ownership, TryLock};
+use fairlock::admin::LockName;
+use fairlock::owner::Ownership;
+use fairlock::testing::Operation;
+use fairlock::waits::Cancel;
+use fairlock::{Error, Guard, Lock, LostCause, TryLock};
 
 use crate::World;
 

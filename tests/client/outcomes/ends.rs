@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::Error;
-use fairlock::crossbeam_channel::TryRecvError;
+use fairlock::waits::crossbeam_channel::TryRecvError;
 
 use crate::World;
 

@@ -3,7 +3,8 @@
 mod closures;
 mod ends;
 
-use fairlock::{Client, Faults, ManualClock, MemoryBackend};
+use fairlock::testing::{Faults, ManualClock};
+use fairlock::{Client, MemoryBackend};
 
 /// A store, its clock, and clients of it.
 struct World {

@@ -14,7 +14,9 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{AsyncGuard, Cancel, Client, Guard, Lock, MemoryBackend, Owner, Result};
+use fairlock::owner::Owner;
+use fairlock::waits::Cancel;
+use fairlock::{AsyncGuard, Client, Guard, Lock, MemoryBackend, Result};
 use fairlock_tests::files::root;
 use fairlock_tests::locks::patient;
 use fairlock_tests::{Alone, RedisServer, eventually};

@@ -1,6 +1,7 @@
 //! A waiter learns of the span that it waits for.
 
-use fairlock::{Client, ClientBuilder, FileBackend, MemoryBackend, PostgresBackend};
+use fairlock::settings::ClientBuilder;
+use fairlock::{Client, FileBackend, MemoryBackend, PostgresBackend};
 use fairlock_tests::locks::patient;
 use fairlock_tests::{Alone, PostgresServer, RedisServer, WorkDir, eventually};
 use tracing::subscriber::with_default;

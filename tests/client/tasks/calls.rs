@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fairlock::{
-    AsyncClient, AsyncGuard, AsyncLock, Client, Error, LostCause, MemoryBackend, Operation, TryLock,
-};
+use fairlock::testing::Operation;
+use fairlock::{AsyncClient, AsyncGuard, AsyncLock, Client, Error, LostCause, MemoryBackend, TryLock};
 use fairlock_tests::{Alone, eventually};
 use futures::executor::block_on;
 use smol::unblock;

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use fairlock::{AsyncLock, Client, Error, MemoryBackend, Operation, TryLock};
+use fairlock::testing::Operation;
+use fairlock::{AsyncLock, Client, Error, MemoryBackend, TryLock};
 use fairlock_tests::Alone;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, timeout};

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{AsyncLock, Cancel, Client, FencingToken, Lock, MemoryBackend, Operation, TryLock};
+use fairlock::testing::Operation;
+use fairlock::waits::Cancel;
+use fairlock::{AsyncLock, Client, FencingToken, Lock, MemoryBackend, TryLock};
 use fairlock_tests::{Alone, RedisServer, eventually};
 use futures::executor::block_on;
 

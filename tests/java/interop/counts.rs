@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fairlock::{Discipline, LockKind};
+use fairlock::admin::LockKind;
+use fairlock::settings::Discipline;
 use fairlock_tests::eventually;
 use fairlock_tests::locks::lock_of;
 

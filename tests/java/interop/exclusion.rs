@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use fairlock::{Discipline, Error, LockKind};
+use fairlock::Error;
+use fairlock::admin::LockKind;
+use fairlock::settings::Discipline;
 use fairlock_tests::WorkDir;
 use fairlock_tests::history::{check_overlap, count, now_ns, read};
 use fairlock_tests::locks::lock_of;

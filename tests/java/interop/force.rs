@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fairlock::{Error, LockKind};
+use fairlock::Error;
+use fairlock::admin::LockKind;
 use fairlock_tests::eventually;
 
 use crate::world::{KINDS, World, wait_for_turn, word};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlock::LockKind;
+use fairlock::admin::LockKind;
 use fairlock_tests::history::now_ns;
 use fairlock_tests::{Worker, eventually};
 

@@ -75,7 +75,7 @@ fn java_sees_our_watchdog_renew_and_keeps_waiting() {
 fn we_see_javas_watchdog_renew_and_keep_waiting() {
     let world = World::with_watchdog(RENEWED);
     for kind in KINDS {
-        let (name, client) = (word(kind), world.client_with(fairlock::Discipline::Redisson, LONG));
+        let (name, client) = (word(kind), world.client_with(fairlock::settings::Discipline::Redisson, LONG));
         let lock = lock_of(&client, kind, name);
         world.java.expect("j", &format!("lock {name} {name}"), "ok");
         let turn = wait_for_turn(&lock);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fairlock::{Client, LockKind};
+use fairlock::Client;
+use fairlock::admin::LockKind;
 use fairlock_tests::WorkDir;
 use fairlock_tests::history::{Event, What, check_overlap, check_token_order, read};
 use fairlock_tests::locks::lock_of;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, LockKind};
+use fairlock::Client;
+use fairlock::admin::LockKind;
 use fairlock_tests::history::{check_overlap, grants, read};
 use fairlock_tests::locks::lock_of;
 use fairlock_tests::{WorkDir, eventually};

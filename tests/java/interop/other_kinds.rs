@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use fairlock::{Client, Discipline, Error, Owner};
+use fairlock::owner::Owner;
+use fairlock::settings::Discipline;
+use fairlock::{Client, Error};
 
 use crate::world::{FAILED_WAIT, LONG, World};
 

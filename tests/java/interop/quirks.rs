@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, LockKind, RedisBackend};
+use fairlock::admin::LockKind;
+use fairlock::settings::Discipline;
+use fairlock::{Client, RedisBackend};
 use fairlock_tests::eventually;
 use fairlock_tests::history::now_ns;
 use fairlock_tests::locks::lock_of;

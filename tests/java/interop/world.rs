@@ -7,7 +7,9 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Lock, LockKind, RedisBackend};
+use fairlock::admin::LockKind;
+use fairlock::settings::Discipline;
+use fairlock::{Client, Lock, RedisBackend};
 use fairlock_tests::history::{Event, Recorder, What, now_ns};
 use fairlock_tests::locks::{lock_of, response_timeout_for};
 use fairlock_tests::residue::keys_without_ttl;

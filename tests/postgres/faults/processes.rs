@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use fairlock::{Client, Guard, Owner};
+use fairlock::owner::Owner;
+use fairlock::{Client, Guard};
 use fairlock_tests::proxy::{Rule, Traffic};
 use fairlock_tests::{Alone, Proxy, Worker, eventually, signals};
 

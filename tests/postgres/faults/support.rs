@@ -3,7 +3,8 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, ClientBuilder, PostgresBackend};
+use fairlock::settings::ClientBuilder;
+use fairlock::{Client, PostgresBackend};
 pub(crate) use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::{PostgresServer, Proxy, eventually, look_until};
 

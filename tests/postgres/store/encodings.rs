@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use fairlock::admin::{LockKind, LockName};
 use fairlock::backend::{
     Acquire, Acquired, Backend, Hold, LockId, Place, Released, Renew, Renewal, RequestId, only,
 };
-use fairlock::{Client, ClientId, LockKind, LockName, OwnerId, PostgresBackend};
+use fairlock::owner::{ClientId, OwnerId};
+use fairlock::{Client, PostgresBackend};
 use fairlock_tests::PostgresServer;
 use fairlock_tests::locks::{granted, request, take};
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, Error, FencingToken, PostgresBackend, PostgresBuilder};
+use fairlock::settings::PostgresBuilder;
+use fairlock::{Client, Error, FencingToken, PostgresBackend};
 use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::{PostgresServer, eventually};
 use postgres::{GenericClient, IsolationLevel};

@@ -4,11 +4,13 @@
 use std::thread;
 use std::time::Duration;
 
+use fairlock::admin::{Finding, Verdict};
+use fairlock::admin::{LockKind, LockName};
 use fairlock::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Finding, Hold, LockId, Place, Renew,
-    RequestId, Verdict, only,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, Renew, RequestId, only,
 };
-use fairlock::{Client, ClientId, LockKind, LockName, OwnerId, PostgresBackend};
+use fairlock::owner::{ClientId, OwnerId};
+use fairlock::{Client, PostgresBackend};
 use fairlock_tests::locks::{granted, request, take};
 use fairlock_tests::{PgBouncer, PostgresServer, eventually};
 use postgres::NoTls;

@@ -5,11 +5,14 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use fairlock::PostgresBackend;
+use fairlock::admin::{LockKind, LockName};
 use fairlock::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, RequestId, Wait, Wake,
     WakeSink, only,
 };
-use fairlock::{ClientId, LockKind, LockName, OwnerId, PostgresBackend, WakeUps};
+use fairlock::owner::{ClientId, OwnerId};
+use fairlock::settings::WakeUps;
 use fairlock_tests::{PostgresServer, eventually};
 
 use super::held::patient;

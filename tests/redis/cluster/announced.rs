@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use fairlock::{Client, RedisBuilder};
+use fairlock::Client;
+use fairlock::settings::RedisBuilder;
 use fairlock_tests::cluster::{Cluster, Replicas};
 use fairlock_tests::port::Port;
 use fairlock_tests::{Alone, eventually};

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Durability, Error, Guard, Owner, RedisBackend, Verdict};
+use fairlock::admin::Verdict;
+use fairlock::owner::Owner;
+use fairlock::settings::Durability;
+use fairlock::{Client, Error, Guard, RedisBackend};
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::errors::assert_says;
 use fairlock_tests::locks::{grace_with_majority, take_now as take};

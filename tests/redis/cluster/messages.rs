@@ -1,6 +1,6 @@
 //! Each kind of message reaches the node that has the lock.
 
-use fairlock::Discipline;
+use fairlock::settings::Discipline;
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::messages::every_message;
 use fairlock_tests::{Alone, Cluster};

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Error, RedisBackend, RedisBuilder};
+use fairlock::settings::{Discipline, RedisBuilder};
+use fairlock::{Client, Error, RedisBackend};
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::waiter::in_turn;
 use fairlock_tests::{Alone, Cluster, RedisServer, Waiter, eventually};

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use fairlock::admin::LockKind;
 use fairlock::backend::{
     Acquired, Backend, Hold, HoldKept, Place, Renew, Renewal, RequestId, Wait, Withdrawn, only,
 };
-use fairlock::{FencingToken, LockKind, RedisBackend};
+use fairlock::{FencingToken, RedisBackend};
 use fairlock_tests::Proxy;
 
 use super::support::*;

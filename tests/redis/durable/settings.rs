@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Durability, Error, RedisBackend, TryLock, Verdict};
+use fairlock::admin::Verdict;
+use fairlock::settings::Durability;
+use fairlock::{Client, Error, RedisBackend, TryLock};
 use fairlock_tests::errors::assert_says;
 
 use super::support::*;

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use fairlock::admin::{LockKind, LockName};
 use fairlock::backend::{
     Acquire, Acquired, Backend, Hold, LockId, Place, Released, Renew, Renewal, RequestId, Wait, only,
 };
-use fairlock::{Client, ClientId, Durability, FencingToken, LockKind, LockName, OwnerId, RedisBackend};
+use fairlock::owner::{ClientId, OwnerId};
+use fairlock::settings::Durability;
+use fairlock::{Client, FencingToken, RedisBackend};
 pub(crate) use fairlock_tests::locks::{self, request, take_now as take};
 pub(crate) use fairlock_tests::{Alone, CleanServer, RedisServer, eventually};
 

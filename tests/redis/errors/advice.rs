@@ -1,6 +1,7 @@
 //! Each error says what to do: the exact words, against a real server; and a server that will go on refusing says so at once.
 
-use fairlock::{Client, Discipline, Error};
+use fairlock::settings::Discipline;
+use fairlock::{Client, Error};
 use fairlock_tests::{Alone, CleanServer, RedisServer, assert_no_residue, eventually, locks};
 
 use super::{BOUND, client};

@@ -1,6 +1,8 @@
 //! A hash of another program under a lock's name: no waiter waits for it, and nothing deletes it. A hash of Redisson's is a holder.
 
-use fairlock::{Client, Discipline, Error, LockKind, Result, TryLock};
+use fairlock::admin::LockKind;
+use fairlock::settings::Discipline;
+use fairlock::{Client, Error, Result, TryLock};
 use fairlock_tests::errors::{assert_corrupt, assert_says};
 use fairlock_tests::locks::lock_of;
 use fairlock_tests::{Alone, CleanServer, RedisServer, eventually};

@@ -11,7 +11,8 @@ mod rustc;
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, Error, Lock, Login, PostgresBackend, RedisBackend};
+use fairlock::settings::{Discipline, Login};
+use fairlock::{Client, Error, Lock, PostgresBackend, RedisBackend};
 use fairlock_tests::errors::{assert_corrupt, assert_says};
 use fairlock_tests::locks::patient;
 use fairlock_tests::log_lines::{keep_log_lines, log_lines};

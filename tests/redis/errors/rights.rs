@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, Error, Guard, Lock, Owner, RedisBackend};
+use fairlock::owner::Owner;
+use fairlock::settings::Discipline;
+use fairlock::{Client, Error, Guard, Lock, RedisBackend};
 use fairlock_tests::errors::assert_denied;
 use fairlock_tests::log_lines::log_lines;
 use fairlock_tests::{CleanServer, RedisServer, eventually, wait_until_no_residue};
@@ -227,9 +229,9 @@ fn a_semaphore_works_with_the_least_rights() {
     drop(guard);
     let missing = &all[0][1..];
     let backend = RedisBackend::connect(&of_user("some", &all[1..])).unwrap();
-    let found = backend.doctor_for(&fairlock::LockName::new("pool").unwrap()).unwrap();
+    let found = backend.doctor_for(&fairlock::admin::LockName::new("pool").unwrap()).unwrap();
     let found = found.iter().find(|found| found.topic == "rights").unwrap();
-    assert_eq!(found.verdict, fairlock::Verdict::Note, "{found:?}");
+    assert_eq!(found.verdict, fairlock::admin::Verdict::Note, "{found:?}");
     assert!(found.text.starts_with("for semaphores and read-write locks, "), "{found:?}");
     assert!(found.text.contains(missing), "{found:?}");
     let pool = Client::new(backend).unwrap().semaphore("pool", 2).unwrap();

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, Discipline, Guard, Lock, OwnerId, RedisBackend};
+use fairlock::owner::OwnerId;
+use fairlock::settings::Discipline;
+use fairlock::{Client, Guard, Lock, RedisBackend};
 use fairlock_tests::Alone;
 use fairlock_tests::server_state::add_dead_places;
 

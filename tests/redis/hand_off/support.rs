@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use fairlock::{Client, Discipline};
+use fairlock::Client;
+use fairlock::settings::Discipline;
 #[cfg(feature = "night")]
 pub(crate) use fairlock_tests::locks::granted;
 pub(crate) use fairlock_tests::locks::{patient, request, served, take_soon as take};

@@ -1,6 +1,7 @@
 //! Tokens grow although the server has forgotten the last one.
 
-use fairlock::{Client, Discipline, FencingToken};
+use fairlock::settings::Discipline;
+use fairlock::{Client, FencingToken};
 
 use super::support::*;
 

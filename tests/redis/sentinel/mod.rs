@@ -4,7 +4,8 @@ mod quorum;
 
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, Discipline, Error, Login, RedisBackend, RedisBuilder};
+use fairlock::settings::{Discipline, Login, RedisBuilder};
+use fairlock::{Client, Error, RedisBackend};
 use fairlock_tests::messages::every_message;
 use fairlock_tests::sentinel::MASTER;
 use fairlock_tests::waiter::in_turn;

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use fairlock::admin::{LockKind, LockName};
 use fairlock::backend::{Acquire, Acquired, Backend, LockId, Place, Renew, Renewal, RequestId, only};
-use fairlock::{
-    Client, ClientId, Durability, Error, LockKind, LockName, OwnerId, RedisBackend, RedisBuilder,
-};
+use fairlock::owner::{ClientId, OwnerId};
+use fairlock::settings::{Durability, RedisBuilder};
+use fairlock::{Client, Error, RedisBackend};
 use fairlock_tests::errors::assert_says;
 use fairlock_tests::locks::{grace_with_majority, request, take_now as take};
 use fairlock_tests::sentinel::MASTER;

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use fairlock::{Client, ClientId, Discipline};
+use fairlock::Client;
+use fairlock::owner::ClientId;
+use fairlock::settings::Discipline;
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::locks;
 use fairlock_tests::server_state::{add_dead_places, queue, scripts_run, until_in_queue};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fairlock::{Client, ClientBuilder, RedisBackend, RedisBuilder};
+use fairlock::settings::{ClientBuilder, RedisBuilder};
+use fairlock::{Client, RedisBackend};
 use fairlock_tests::RedisServer;
 pub(crate) use fairlock_tests::locks::{granted, request, take_soon as take};
 

@@ -1,6 +1,6 @@
 //! What holders and waiters are told, and what `inspect` shows.
 
-use fairlock::LockKind;
+use fairlock::admin::LockKind;
 use fairlock::backend::{Backend, ForceReleased};
 use fairlock_tests::server_state::scripts_run;
 

@@ -1,9 +1,12 @@
 //! One name is one lock: other kinds and other numbers of permits are told of it.
 
+use fairlock::admin::LockKind;
 use fairlock::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, LockId, Place, Renewal, RequestId, Wait, only,
 };
-use fairlock::{Discipline, FencingToken, LockKind, OwnerId, RedisBackend};
+use fairlock::owner::OwnerId;
+use fairlock::settings::Discipline;
+use fairlock::{FencingToken, RedisBackend};
 
 use fairlock_tests::locks::patient;
 

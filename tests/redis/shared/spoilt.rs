@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use fairlock::LockKind;
+use fairlock::admin::LockKind;
 use fairlock::backend::{
     Acquire, Acquired, Backend, ForceReleased, HoldKept, Renewal, RequestId, Wait, only,
 };

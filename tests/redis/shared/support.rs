@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use fairlock::admin::{LockKind, LockName};
 use fairlock::backend::{
     Acquire, Acquired, Backend, BackendError, Hold, LockId, Place, Released, Renew, Renewal, RequestId,
     Subscription, Wait, Wake, WakeSink, Withdrawn, only,
 };
-use fairlock::{ClientId, FencingToken, LockKind, LockName, OwnerId, RedisBackend};
+use fairlock::owner::{ClientId, OwnerId};
+use fairlock::{FencingToken, RedisBackend};
 use fairlock_tests::locks::patient;
 use fairlock_tests::{Alone, RedisServer};
 

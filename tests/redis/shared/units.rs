@@ -1,6 +1,6 @@
 //! Queues longer than one script walks along, and one that no script has to.
 
-use fairlock::LockKind;
+use fairlock::admin::LockKind;
 use fairlock::backend::{Renewal, Withdrawn};
 use fairlock_tests::server_state::{all_calls, queue};
 

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use fairlock::admin::LockName;
 use fairlock::backend::{
     Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Renew, Renewal, only,
 };
-use fairlock::{ClientId, FencingToken, LockName, RedisBackend};
+use fairlock::owner::ClientId;
+use fairlock::{FencingToken, RedisBackend};
 use fairlock_tests::Alone;
 
 use super::refusals::{self, Refusal};

@@ -4,7 +4,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use fairlock::backend::{Acquired, Backend, BackendError, Renew, Renewal, Wait, Withdrawn, only};
-use fairlock::{ClientId, FencingToken, RedisBackend};
+use fairlock::owner::ClientId;
+use fairlock::{FencingToken, RedisBackend};
 
 use super::world::{KEEPER, LEASE, NAME, Rules, World};
 

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlock::admin::{LockKind, LockName};
 use fairlock::backend::{
     Acquire, Acquired, Backend, Hold, LockId, Place, Released, RequestId, Subscription, Wait, Wake, WakeSink,
     Withdrawn, only,
 };
-use fairlock::{ClientId, Discipline, FencingToken, LockKind, LockName, OwnerId, RedisBackend};
+use fairlock::owner::{ClientId, OwnerId};
+use fairlock::settings::Discipline;
+use fairlock::{FencingToken, RedisBackend};
 use fairlock_tests::RedisServer;
 use fairlock_tests::locks::patient;
 use redis::Connection;

@@ -30,7 +30,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::backend::Backend;
-use fairlock::{Client, Discipline, FileBackend, Guard, Lock, PostgresBackend, RedisBackend, TryLock};
+use fairlock::settings::Discipline;
+use fairlock::{Client, FileBackend, Guard, Lock, PostgresBackend, RedisBackend, TryLock};
 use fairlock_tests::history::{Recorder, Recording, What, now_ns};
 use fairlock_tests::locks::response_timeout_for;
 use fairlock_tests::worker::{say, say_and_wait};
@@ -291,7 +292,7 @@ fn wait(client: &Client, name: &str, threads: usize) -> Result<(), Failure> {
         thread::spawn(move || {
             let request = lock.request();
             let _ = in_queue.send(request.is_ok());
-            request.and_then(fairlock::Request::wait).map(|guard| guard.leak())
+            request.and_then(fairlock::waits::Request::wait).map(|guard| guard.leak())
         });
     }
     if standing.iter().take(threads).any(|stands| !stands) {

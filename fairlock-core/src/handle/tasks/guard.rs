@@ -285,10 +285,6 @@ impl Drop for UntilLost {
     }
 }
 
-/// An [`AllGuard`] of a task, made by [`AsyncClient::lock_all`](crate::AsyncClient::lock_all). It may move between threads, and its
-/// drop blocks none: the locks are released in the background, the last name first.
-pub type AsyncAllGuard = AllGuard<AsyncGuard>;
-
 impl OneGuard for AsyncGuard {
     fn name(&self) -> &str {
         (**self).name()
@@ -318,8 +314,8 @@ pub(crate) async fn obtain_all(
     locks: Vec<Lock>,
     wait: Wait,
     deadline: Option<Instant>,
-) -> Result<TryLock<AsyncAllGuard>> {
-    let mut all = AsyncAllGuard::new();
+) -> Result<TryLock<AllGuard<AsyncGuard>>> {
+    let mut all = AllGuard::new();
     for lock in locks {
         let lock: AsyncLock = lock.cancelled_by(all.first_loss().cancel()).to_async();
         let wait = deadline.map_or(wait, |deadline| wait_of(lock.0.time_to(deadline)));
@@ -335,7 +331,9 @@ pub(crate) async fn obtain_all(
     all.complete()
 }
 
-impl AsyncAllGuard {
+/// The guard of a task, made by [`AsyncClient::lock_all`](crate::AsyncClient::lock_all). It may move between threads, and its drop blocks
+/// none: the locks are released in the background, the last name first.
+impl AllGuard<AsyncGuard> {
     /// Ready when the first hold is lost, and never if the locks are released before. As [`AsyncHold::lost`].
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + Sync + Unpin + use<> {
         UntilLost::of(self.guards.iter().map(|guard| &*guard.claim))

@@ -17,7 +17,7 @@ use std::{fmt, thread};
 use parking_lot::Mutex;
 
 pub(super) use guard::obtain_all;
-pub use guard::{AsyncAllGuard, AsyncGuard, AsyncHold};
+pub use guard::{AsyncGuard, AsyncHold};
 
 use super::guard::{Owner, Ownership, ThisThread, TryLock};
 use super::lock::{Lock, terms};

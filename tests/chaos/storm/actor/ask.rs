@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::{Cancel, LockKind};
+use fairlock::admin::LockKind;
+use fairlock::waits::Cancel;
 
 use super::{Actor, Guard, Request};
 use crate::bounds::Limit;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use fairlock::{Cancel, Error, LockKind};
+use fairlock::Error;
+use fairlock::admin::LockKind;
+use fairlock::waits::Cancel;
 
 use super::{Actor, Guard, Leak};
 use crate::bounds::Limit;

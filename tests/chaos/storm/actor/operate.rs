@@ -1,6 +1,7 @@
 //! What an actor does as an operator, and to clients.
 
-use fairlock::{Cancel, Result};
+use fairlock::Result;
+use fairlock::waits::Cancel;
 
 use super::Actor;
 use crate::bounds::Limit;

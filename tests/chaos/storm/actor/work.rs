@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::{Cancel, FencingToken};
+use fairlock::FencingToken;
+use fairlock::waits::Cancel;
 
 use super::Actor;
 use crate::bounds::{Call, Limit};

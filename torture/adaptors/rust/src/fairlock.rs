@@ -1,9 +1,7 @@
 //! fairlock on Redis, PostgreSQL or files, whichever the address names.
 
-use fairlock::{
-    AsyncClient, AsyncGuard, Client, ClientBuilder, Durability, Error, FileBackend, PostgresBackend,
-    RedisBackend, RedisBuilder, Result, TryLock,
-};
+use fairlock::settings::{ClientBuilder, Durability, RedisBuilder};
+use fairlock::{AsyncClient, AsyncGuard, Client, Error, FileBackend, PostgresBackend, RedisBackend, Result, TryLock};
 
 use crate::words::{Connected, Said, Words, address, set};
 
