@@ -1,4 +1,5 @@
-//! Waiting for a lock and for jobs at the same time, and working only while the hold is valid.
+//! Waiting for a lock and for jobs at the same time, and working only while the hold is valid. `cargo run --example select --features
+//! crossbeam-channel-0_5`.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "kept short: each says what can not fail")]
 
 mod common;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use fairlock::Result;
 use fairlock::waits::Request;
-use fairlock::waits::crossbeam_channel::{bounded, select};
+use fairlock::waits::crossbeam_channel_0_5::{bounded, select};
 
 fn main() -> Result<()> {
     let client = common::connect()?;
@@ -32,11 +33,11 @@ fn main() -> Result<()> {
         let mut request: Option<Request> = Some(lock.request()?);
         while let Some(waiting) = request.take() {
             select! {
-                recv(waiting.decided()) -> _ => {
+                recv(waiting.decided().as_crossbeam()) -> _ => {
                     let guard = waiting.wait()?; // the request is decided, so this returns at once
                     println!("granted (token {})", guard.token());
                     select! {
-                        recv(guard.lost()) -> lost => println!("stop: {lost:?}"),
+                        recv(guard.lost().as_crossbeam()) -> lost => println!("stop: {lost:?}"),
                         default(Duration::from_millis(50)) => println!("worked for 50 ms, and the hold is still valid"),
                     }
                     guard.unlock()?;

@@ -114,7 +114,9 @@ pub mod testing {
 
 /// A wait for a lock: as a value, cancelled, or over without the lock.
 pub mod waits {
-    pub use fairlock_core::{Busy, Cancel, Locking, Request, SlowWait, TryLocking, crossbeam_channel};
+    #[cfg(feature = "crossbeam-channel-0_5")]
+    pub use fairlock_core::crossbeam_channel as crossbeam_channel_0_5;
+    pub use fairlock_core::{Busy, Cancel, Locking, Receiver, Request, SlowWait, TryLocking};
 }
 
 #[cfg(all(doctest, feature = "memory", feature = "redisson"))]

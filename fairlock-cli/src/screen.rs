@@ -12,7 +12,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::waits::crossbeam_channel::{Receiver, Sender, bounded, select, tick, unbounded};
+use fairlock::waits::crossbeam_channel_0_5::{Receiver, Sender, bounded, select, tick, unbounded};
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{getpgrp, tcgetpgrp};
 use signal_hook::consts::{SIGTSTP, SIGWINCH};

@@ -1,9 +1,8 @@
 //! What a hold is, how long it lasts, and how its end is reported.
 
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
-
-use fairlock_core::crossbeam_channel::bounded;
 
 use fairlock_core::{Error, LostCause};
 
@@ -102,7 +101,7 @@ pub fn a_capped_hold_ends_at_its_limit(harness: &impl Harness) {
 /// By the flag, the channel, the callback, and the error of `unlock`.
 pub fn a_hold_that_vanished_is_reported_on_every_way(harness: &impl Harness) {
     let client = client(harness);
-    let (reports, reported) = bounded(1);
+    let (reports, reported) = mpsc::sync_channel(1);
     client.on_lost(move |lost| reports.send(lost.clone()).unwrap());
     let guard = lock_of(harness, &client, "vanished").lock().unwrap();
     let (other_end, token) = (guard.lost().clone(), guard.token());

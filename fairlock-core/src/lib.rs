@@ -38,12 +38,13 @@ mod timers;
 mod wake;
 mod watchdog;
 
+#[cfg(feature = "crossbeam-channel-0_5")]
 pub use crossbeam_channel;
 pub use error::{Busy, Error, Lost, LostCause, Result, SlowWait};
 pub use handle::{
     Admin, AllGuard, AsyncAdmin, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore,
-    Client, ClientBuilder, Guard, Lock, Locking, Owner, Ownership, Request, RwLock, Semaphore, Term,
-    ThisThread, TryLock, TryLocking,
+    Client, ClientBuilder, Guard, Lock, Locking, Owner, Ownership, Receiver, Request, RwLock, Semaphore,
+    Term, ThisThread, TryLock, TryLocking,
 };
 pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
 pub use snapshot::{HeldLock, WaitingRequest};

@@ -45,7 +45,7 @@ use std::time::Duration;
 use fairlock::admin::LockName;
 use fairlock::backend::{Hold, LockId, RequestId, only};
 use fairlock::owner::{Owner, OwnerId};
-use fairlock::waits::crossbeam_channel::{Receiver, unbounded};
+use fairlock::waits::crossbeam_channel_0_5::{Receiver, unbounded};
 use fairlock::{FencingToken, Guard};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};

@@ -10,7 +10,7 @@ mod wanted;
 
 use std::time::{Duration, Instant};
 
-use fairlock::waits::crossbeam_channel::{Receiver, unbounded};
+use fairlock::waits::crossbeam_channel_0_5::{Receiver, unbounded};
 use fairlock::{Client, Error, Lost, LostCause};
 
 use crate::args::{Run, Server};

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use fairlock::waits::crossbeam_channel::{Receiver, never, select, tick};
+use fairlock::waits::crossbeam_channel_0_5::{Receiver, never, select, tick};
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::{AccessFlags, Pid, access, getpgrp, tcgetpgrp, tcsetpgrp};

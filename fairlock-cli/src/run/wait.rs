@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fairlock::backend::pause;
 use fairlock::owner::Owner;
 use fairlock::waits::Request;
-use fairlock::waits::crossbeam_channel::{Receiver, after, bounded, never, select, tick, unbounded};
+use fairlock::waits::crossbeam_channel_0_5::{Receiver, after, bounded, never, select, tick, unbounded};
 use fairlock::{Client, Guard, Lost, TryLock};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
@@ -158,7 +158,7 @@ pub(super) fn wait(
     let mut hesitation = if outside.outer.are_none() { never() } else { tick(HESITATION) };
     let ended = loop {
         select! {
-            recv(request.decided()) -> _ => break None,
+            recv(request.decided().as_crossbeam()) -> _ => break None,
             recv(time_out) -> _ => break Some(Ended::TimedOut),
             recv(outside.losses) -> lost => match lost {
                 Ok(lost) if holds.are_lost() => break Some(Ended::Lost(lost)),
@@ -242,7 +242,7 @@ struct Progress<'a> {
 impl Progress<'_> {
     fn show(&self, request: &Request<Owner>) {
         // Granted at once: no progress to show.
-        if request.decided().is_empty() {
+        if request.decided().as_crossbeam().is_empty() {
             self.line.show(|| self.text(request));
         }
     }

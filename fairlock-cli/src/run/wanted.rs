@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use fairlock::admin::{Holder, LockKind, LockState};
 use fairlock::owner::Owner;
 use fairlock::waits::Request;
-use fairlock::waits::crossbeam_channel::Receiver;
+use fairlock::waits::crossbeam_channel_0_5::Receiver;
 use fairlock::{Client, Guard, Lock, Lost, Result, Semaphore, TryLock};
 
 use crate::args::Run;
@@ -172,7 +172,7 @@ impl Holds {
 
     /// A channel for the loss of each.
     pub(super) fn losses(&self) -> Vec<Receiver<Lost>> {
-        self.guards().map(|guard| guard.lost().clone()).collect()
+        self.guards().map(|guard| guard.lost().as_crossbeam().clone()).collect()
     }
 }
 

@@ -55,7 +55,8 @@ pub const MOST_INSPECTED: u64 = 500;
 /// # use std::sync::Arc;
 /// # use std::time::Duration;
 /// # use fairlock_core::backend::*;
-/// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId, crossbeam_channel::{Sender, unbounded}};
+/// # use std::sync::mpsc::{Sender, channel};
+/// # use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
 /// /// Hears what is granted to the owners of one client.
 /// struct Grants(Sender<RequestId>);
 ///
@@ -69,7 +70,7 @@ pub const MOST_INSPECTED: u64 = 500;
 ///
 /// let store = fairlock::MemoryBackend::new();
 /// let client = ClientId::random();
-/// let (sender, grants) = unbounded();
+/// let (sender, grants) = channel();
 /// let _subscription = store.subscribe(client, Arc::new(Grants(sender)))?;
 ///
 /// let lock = LockId::new(LockName::new("orders")?, LockKind::Fair);

@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
-
+use super::receiver::Receiver;
 use crate::backend::RequestId;
 use crate::claim::Claim;
 use crate::error::{Busy, Error, Lost, LostCause, Result};
@@ -120,13 +119,13 @@ impl<O: Ownership> Guard<O> {
         self.shared.ledger.lose_if_expired(&self.claim).map_or(Ok(()), |lost| Err(Error::Lost(lost)))
     }
 
-    /// A channel for a `select!`: one message when this hold is lost, then the channel is closed. A release closes the channel
+    /// A channel, also for a `select!`: one message when this hold is lost, then the channel is closed. A release closes the channel
     /// without a message.
     pub fn lost(&self) -> &Receiver<Lost> {
         self.lost.get_or_init(|| {
             let (first_loss, lost) = FirstLoss::new();
             self.claim.tell_when_lost(&first_loss);
-            lost
+            Receiver::new(lost)
         })
     }
 
@@ -380,7 +379,7 @@ impl<G: OneGuard> AllGuard<G> {
     /// A guard that holds nothing yet.
     pub(super) fn new() -> AllGuard<G> {
         let (first_loss, lost) = FirstLoss::new();
-        AllGuard { guards: Vec::new(), first_loss, lost }
+        AllGuard { guards: Vec::new(), first_loss, lost: Receiver::new(lost) }
     }
 
     /// Adds `guard`, whose name comes after those before, and whose loss is told to `first_loss`.
@@ -491,7 +490,7 @@ impl<G: OneGuard> AllGuard<G> {
 }
 
 impl AllGuard {
-    /// A channel for a `select!`: one message when the first hold is lost, then the channel is closed. The drop or unlock of the guard
+    /// A channel, also for a `select!`: one message when the first hold is lost, then the channel is closed. The drop or unlock of the guard
     /// closes the channel without a message.
     ///
     /// ```

@@ -5,6 +5,7 @@ mod client;
 mod guard;
 mod kinds;
 mod lock;
+mod receiver;
 mod request;
 mod tasks;
 
@@ -13,6 +14,7 @@ pub use client::{AsyncClient, Client, ClientBuilder};
 pub use guard::{AllGuard, Guard, Owner, Ownership, ThisThread, TryLock};
 pub use kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
 pub use lock::{Lock, Term};
+pub use receiver::Receiver;
 pub use request::Request;
 pub use tasks::{AsyncGuard, AsyncHold, AsyncLock, Locking, TryLocking};
 

@@ -5,9 +5,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Sender, bounded};
 
 use super::guard::{Guard, Ownership, ThisThread, TryLock};
+use super::receiver::Receiver;
 use crate::backend::{LockId, Wait};
 use crate::claim::{Claim, Patience, Terms};
 use crate::config::LONGEST;
@@ -39,10 +40,16 @@ impl<O: Ownership> Request<O> {
         let claim = caller.begin()?;
         let (decision, decided) = bounded(1);
         claim.tell_when_decided(decision.clone());
-        Ok(Request { caller, claim: Some(claim), decision, decided, mobility: PhantomData })
+        Ok(Request {
+            caller,
+            claim: Some(claim),
+            decision,
+            decided: Receiver::new(decided),
+            mobility: PhantomData,
+        })
     }
 
-    /// A channel for a `select!`. One message arrives when the request was granted or has failed; `wait` then returns at once. If
+    /// A channel, also for a `select!`. One message arrives when the request was granted or has failed; `wait` then returns at once. If
     /// the grant ended before a caller took it, the request continues with a new place, and another message follows.
     pub fn decided(&self) -> &Receiver<()> {
         &self.decided

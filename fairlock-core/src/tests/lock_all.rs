@@ -166,7 +166,7 @@ fn the_guard_is_lost_with_the_first_of_its_holds() {
         assert!(guard.is_lost() && guard.valid_for() == ms(0));
     }
     assert_eq!(lost.try_recv().unwrap().lock.as_str(), "c");
-    assert_eq!(other_end.try_recv(), Err(crossbeam_channel::TryRecvError::Disconnected), "one message");
+    assert_eq!(other_end.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected), "one message");
     assert!(matches!(guard.check(), Err(Error::Lost(lost)) if lost.lock.as_str() == "a"));
     assert!(matches!(guard.renew(), Err(Error::Lost(_))));
     assert!(world.store.times(Op::Renew).is_empty());
@@ -185,7 +185,7 @@ fn the_channel_of_a_guard_that_is_over_is_closed() {
         let guard = world.client.lock_all(&["a", "b"]).unwrap();
         let lost = guard.lost().clone();
         drop(guard);
-        assert_eq!(lost.try_recv(), Err(crossbeam_channel::TryRecvError::Disconnected));
+        assert_eq!(lost.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
     }
     let guard = world.client.lock_all(&["a"]).unwrap();
     world.shared.ledger.lose(&world.claim("a"), LostCause::Taken);

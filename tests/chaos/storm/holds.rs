@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::stats::HeldLock;
-use fairlock::waits::crossbeam_channel::Receiver;
+use fairlock::waits::Receiver;
 use fairlock::{FencingToken, Lost};
 use fairlock_tests::look_until;
 
@@ -101,7 +101,7 @@ impl Holds {
 
     /// A guard of several locks closes its channel when it ends, though some of its holds may go on.
     pub fn listens_no_more(&mut self, channel: &Receiver<Lost>) {
-        self.listeners.retain(|(_, other)| !other.same_channel(channel));
+        self.listeners.retain(|(_, other)| !other.as_crossbeam().same_channel(channel.as_crossbeam()));
     }
 
     /// This actor begins to take several locks.

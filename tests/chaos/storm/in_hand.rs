@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::owner::{Owner, Ownership};
-use fairlock::waits::crossbeam_channel::Receiver;
+use fairlock::waits::Receiver;
 use fairlock::waits::{Cancel, Locking, Request};
 use fairlock::{AllGuard, AsyncGuard, Error, FencingToken, Guard, Lost, Result};
 

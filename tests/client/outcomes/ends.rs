@@ -1,11 +1,10 @@
 //! When holds and waits end, also in the same moment as something else.
 
-use std::sync::mpsc;
+use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
 use fairlock::Error;
-use fairlock::waits::crossbeam_channel::TryRecvError;
 
 use crate::World;
 
