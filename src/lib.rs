@@ -35,10 +35,17 @@
 //! - `file`, on by default: the backend for the processes of one machine, `FileBackend` (Unix).
 //! - `memory`, on by default: the in-process backend, `MemoryBackend`.
 //! - `postgres`: the PostgreSQL backend, `PostgresBackend`.
-//! - `tls-rustls`: TLS, with addresses `rediss://…` and `postgres://…?sslmode=require`; `settings::rustls` is rustls 0.23.
+//! - `tls`: TLS, with addresses `rediss://…` and `postgres://…?sslmode=require`.
 //! - `serde`: [`Stats`](stats::Stats), [`LockState`](admin::LockState) and [`Lost`] can be serialized.
 //! - `metrics`: counters and histograms for the crate `metrics`.
 //! - `tracing`: spans of waits and holds for the crate `tracing`.
+//!
+//! Types of other crates stand behind features that name the version: a major version of such a crate is a new feature here, and
+//! no major version of fairlock.
+//!
+//! - `crossbeam-channel-0_5`: the channels of losses and requests in a `select!`, by [`Receiver`](waits::Receiver).
+//! - `rustls-0_23`: TLS with a `ClientConfig` of the program's own, by `.tls(…)` of the builders.
+//! - `redis-1`: the address of a client of the crate `redis`, by `RedisBackend::builder_from`.
 //!
 //! # Where to go on
 //!
@@ -71,8 +78,8 @@ pub mod admin {
     pub use fairlock_core::{Admin, AsyncAdmin, LockKind, LockName};
 }
 
-/// What a store is, seen by core: for a program that has one of its own, or calls one itself. To write a store take `fairlock-core`, which
-/// has the same names and some helpers.
+/// What a store is, seen by core: for a program that calls one itself. To write a store take `fairlock-core`, which has the same names and
+/// some helpers. A minor version of fairlock may change this module, and no other.
 pub mod backend {
     pub use fairlock_core::backend::{
         Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept,
@@ -90,12 +97,12 @@ pub mod owner {
 pub mod settings {
     pub use fairlock_core::backend::Login;
     pub use fairlock_core::{ClientBuilder, Clock};
-    #[cfg(all(feature = "tls-rustls", feature = "postgres", not(feature = "redis")))]
-    pub use fairlock_postgres::rustls;
+    #[cfg(all(feature = "rustls-0_23", feature = "postgres", not(feature = "redis")))]
+    pub use fairlock_postgres::rustls as rustls_0_23;
     #[cfg(feature = "postgres")]
     pub use fairlock_postgres::{PostgresBuilder, WakeUps};
-    #[cfg(all(feature = "tls-rustls", feature = "redis"))]
-    pub use fairlock_redis::rustls;
+    #[cfg(all(feature = "rustls-0_23", feature = "redis"))]
+    pub use fairlock_redis::rustls as rustls_0_23;
     #[cfg(feature = "redis")]
     pub use fairlock_redis::{Discipline, Durability, RedisBuilder};
 }

@@ -111,7 +111,7 @@ fn word(verdict: Verdict) -> &'static str {
         Verdict::Good => "good",
         Verdict::Note => "note",
         Verdict::Unsafe => "UNSAFE",
-        Verdict::Unknown => "unknown",
+        _ => "unknown",
     }
 }
 

@@ -38,6 +38,7 @@ impl LockName {
     /// assert_eq!(LockName::new("orders")?.hash_code(), LockName::new("orders")?.hash_code());
     /// # Ok::<(), fairlock_core::Error>(())
     /// ```
+    #[doc(hidden)] // for stores
     pub fn hash_code(&self) -> u64 {
         self.0.hash
     }

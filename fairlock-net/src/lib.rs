@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! stream      Stream: connects, sends, reads, closes; each wait of its TCP or Unix socket ends at the deadline
-//!   tls       over the socket (feature tls-rustls)
+//!   tls       over the socket (feature tls)
 //! trust       TlsSettings: whose certificates are trusted, and which one is shown; TlsFailure: why there is no TLS
 //! resolver    looks up names, also by the deadline
 //! endpoint    Endpoint: host and port, or a path; the parts of a URL, and the password that no error shows
@@ -39,7 +39,7 @@ mod trust;
 mod words;
 
 pub use endpoint::{Endpoint, Secrets, bare_delimiter, percent_decoded};
-#[cfg(feature = "tls-rustls")]
+#[cfg(feature = "tls")]
 pub use rustls;
 pub use stream::Stream;
 pub use trust::{Changeover, Identity, TlsFailure, TlsSettings, Trust};

@@ -4,7 +4,7 @@
 //! exceeds. Here the time-out is the time until the deadline. It is set again only where that matters, so a quick
 //! answer costs no further system call.
 
-#[cfg(feature = "tls-rustls")]
+#[cfg(feature = "tls")]
 mod tls;
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, TcpKeepalive, Type};
 
-#[cfg(feature = "tls-rustls")]
+#[cfg(feature = "tls")]
 use self::tls::Tls;
 use crate::endpoint::Endpoint;
 use crate::resolver::Resolver;
@@ -30,7 +30,7 @@ pub struct Stream(Carrier);
 
 enum Carrier {
     Cleartext(Socket),
-    #[cfg(feature = "tls-rustls")]
+    #[cfg(feature = "tls")]
     Tls(Box<Tls>),
 }
 
@@ -51,7 +51,7 @@ impl Stream {
     /// `host`, and signed by an authority of the system, or by one that `SSL_CERT_FILE` names.
     ///
     /// # Errors
-    /// See [`TlsFailure`]. Without the feature `tls-rustls` it is always `NotBegun`.
+    /// See [`TlsFailure`]. Without the feature `tls` it is always `NotBegun`.
     pub fn secure(self, host: &str) -> Result<Stream, TlsFailure> {
         self.secure_with(host, &TlsSettings::default())
     }
@@ -59,8 +59,8 @@ impl Stream {
     /// Goes on by TLS with these settings.
     ///
     /// # Errors
-    /// See [`TlsFailure`]. Without the feature `tls-rustls` it is always `NotBegun`.
-    #[cfg(feature = "tls-rustls")]
+    /// See [`TlsFailure`]. Without the feature `tls` it is always `NotBegun`.
+    #[cfg(feature = "tls")]
     pub fn secure_with(self, host: &str, settings: &TlsSettings) -> Result<Stream, TlsFailure> {
         let socket = match self.0 {
             Carrier::Cleartext(socket) => socket,
@@ -71,13 +71,13 @@ impl Stream {
         Ok(Stream(Carrier::Tls(Box::new(tls))))
     }
 
-    /// Goes on by TLS, which needs the feature `tls-rustls`.
+    /// Goes on by TLS, which needs the feature `tls`.
     ///
     /// # Errors
     /// Always `NotBegun`, without the feature.
-    #[cfg(not(feature = "tls-rustls"))]
+    #[cfg(not(feature = "tls"))]
     pub fn secure_with(self, _host: &str, _settings: &TlsSettings) -> Result<Stream, TlsFailure> {
-        Err(TlsFailure::NotBegun("a TLS connection needs the feature tls-rustls".to_owned()))
+        Err(TlsFailure::NotBegun("a TLS connection needs the feature tls".to_owned()))
     }
 
     /// Sets the deadline for what is read from now on.
@@ -95,7 +95,7 @@ impl Stream {
         self.until(deadline);
         match &mut self.0 {
             Carrier::Cleartext(socket) => socket.write_all(bytes),
-            #[cfg(feature = "tls-rustls")]
+            #[cfg(feature = "tls")]
             Carrier::Tls(tls) => {
                 tls.write_all(bytes)?;
                 // It may still buffer some of it.
@@ -112,7 +112,7 @@ impl Stream {
     fn socket(&mut self) -> &mut Socket {
         match &mut self.0 {
             Carrier::Cleartext(socket) => socket,
-            #[cfg(feature = "tls-rustls")]
+            #[cfg(feature = "tls")]
             Carrier::Tls(tls) => tls.socket(),
         }
     }
@@ -122,7 +122,7 @@ impl Read for Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match &mut self.0 {
             Carrier::Cleartext(socket) => socket.read(buf),
-            #[cfg(feature = "tls-rustls")]
+            #[cfg(feature = "tls")]
             Carrier::Tls(tls) => tls.read(buf),
         }
     }

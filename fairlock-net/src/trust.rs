@@ -69,7 +69,7 @@ pub enum TlsSettings {
         identity: Option<Identity>,
     },
     /// A configuration of the program's own, as it is.
-    #[cfg(feature = "tls-rustls")]
+    #[cfg(feature = "tls")]
     Config(Arc<rustls::ClientConfig>),
 }
 
@@ -93,7 +93,7 @@ impl fmt::Debug for TlsSettings {
             TlsSettings::Files { trust, identity } => {
                 f.debug_struct("Files").field("trust", trust).field("identity", identity).finish()
             }
-            #[cfg(feature = "tls-rustls")]
+            #[cfg(feature = "tls")]
             TlsSettings::Config(_) => f.write_str("Config"),
         }
     }
@@ -102,7 +102,7 @@ impl fmt::Debug for TlsSettings {
 /// Why a connection has no TLS.
 #[derive(Debug)]
 pub enum TlsFailure {
-    /// The client can't begin TLS: a file can't be read, no certificate can be for this host, or the feature `tls-rustls` is missing.
+    /// The client can't begin TLS: a file can't be read, no certificate can be for this host, or the feature `tls` is missing.
     NotBegun(String),
     /// The server's certificate is not trusted.
     Certificate(String),

@@ -39,5 +39,5 @@ mod wake_ups;
 pub use backend::PostgresBackend;
 pub use builder::PostgresBuilder;
 pub use clients::WakeUps;
-#[cfg(feature = "tls-rustls")]
+#[cfg(feature = "rustls-0_23")]
 pub use fairlock_net::rustls;

@@ -135,9 +135,9 @@ pub(crate) fn place_renewed(store: &Arc<Store>, place: &Place<'_>, answer: &Rene
 /// A waiter for a plain lock has no place, but is told when the lock is free.
 fn waits(place: &Place<'_>, answer: &Acquired) -> bool {
     match answer {
-        Acquired::Granted { .. } => false,
         Acquired::Queued { .. } => true,
         Acquired::Busy { .. } => place.wait != Wait::No,
+        _ => false,
     }
 }
 

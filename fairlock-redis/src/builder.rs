@@ -35,7 +35,7 @@ pub enum Discipline {
 }
 
 impl RedisBackend {
-    /// Connects to one server: `redis://[user][:password@]host[:port][/db]`, `rediss://…` (feature `tls-rustls`) or
+    /// Connects to one server: `redis://[user][:password@]host[:port][/db]`, `rediss://…` (feature `tls`) or
     /// `unix:///path[?db=…&user=…&pass=…]`. The URLs of [`connect_sentinel`](RedisBackend::connect_sentinel) and
     /// [`connect_cluster`](RedisBackend::connect_cluster) name several servers.
     ///
@@ -79,7 +79,7 @@ impl RedisBackend {
         RedisBuilder::to(Target::parse(url))
     }
 
-    /// A builder for the server that a client of the crate `redis` (1.x) connects to: `builder_from(client.get_connection_info())`. It has
+    /// A builder for the server that a client of the crate `redis` connects to, with feature `redis-1`, which names its version: `builder_from(client.get_connection_info())`. It has
     /// the client's address (TCP, TLS, or a Unix socket), user, password and database.
     ///
     /// The connections are the backend's own, and not those of the client or of a pool: a renewal that queues behind the program's
@@ -101,6 +101,7 @@ impl RedisBackend {
     /// let backend = RedisBackend::builder_from(client.get_connection_info()).connect()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[cfg(feature = "redis-1")]
     pub fn builder_from(client: &redis::ConnectionInfo) -> RedisBuilder {
         RedisBuilder::to(Target::of(client))
     }
@@ -182,8 +183,9 @@ impl RedisBuilder {
 
     /// Makes TLS with a configuration of the program's own: its authorities, client certificate, provider of cryptography (FIPS), in
     /// place of `sslrootcert`, `sslcert` and `sslkey`, which the address then can't have. The address has to be a `rediss://…`. The
-    /// configuration counts for all servers and sentinels. The types are those of [`rustls`](fairlock_net::rustls) 0.23.
-    #[cfg(feature = "tls-rustls")]
+    /// configuration counts for all servers and sentinels. The types are those of [`rustls`](fairlock_net::rustls) 0.23; the next
+    /// version gets a feature and a method of its own, so that it is no major version of this crate.
+    #[cfg(feature = "rustls-0_23")]
     pub fn tls(mut self, config: Arc<fairlock_net::rustls::ClientConfig>) -> Self {
         self.target = self.target.and_then(|target| target.with_tls(&config));
         self

@@ -42,7 +42,7 @@ mod wake_ups;
 pub use backend::RedisBackend;
 pub use builder::{Discipline, RedisBuilder};
 pub use durable::Durability;
-#[cfg(feature = "tls-rustls")]
+#[cfg(feature = "rustls-0_23")]
 pub use fairlock_net::rustls;
 
 /// The examples of the README are tests.

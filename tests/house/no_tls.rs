@@ -1,5 +1,5 @@
-//! Without the feature `tls-rustls`. `.ci/run` runs this by itself: in `tests/run` the packages have the features of all.
-#![cfg(not(feature = "tls-rustls"))]
+//! Without the feature `tls`. `.ci/run` runs this by itself: in `tests/run` the packages have the features of all.
+#![cfg(not(feature = "tls"))]
 
 use fairlock::{Error, PostgresBackend};
 

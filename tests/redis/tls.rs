@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::settings::RedisBuilder;
-use fairlock::settings::rustls::crypto::{CryptoProvider, ring};
-use fairlock::settings::rustls::pki_types::pem::PemObject;
-use fairlock::settings::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use fairlock::settings::rustls::{ClientConfig, RootCertStore};
+use fairlock::settings::rustls_0_23::crypto::{CryptoProvider, ring};
+use fairlock::settings::rustls_0_23::pki_types::pem::PemObject;
+use fairlock::settings::rustls_0_23::pki_types::{CertificateDer, PrivateKeyDer};
+use fairlock::settings::rustls_0_23::{ClientConfig, RootCertStore};
 use fairlock::{Client, Error, RedisBackend};
 use fairlock_tests::cluster::Replicas;
 use fairlock_tests::errors::{assert_says, assert_unavailable};

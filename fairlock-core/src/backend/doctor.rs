@@ -31,6 +31,7 @@ pub struct Finding {
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Verdict {
     /// Good.
     Good,
@@ -65,6 +66,7 @@ impl Finding {
     }
 
     /// The time for people: no more than a tenth of a unit, and nothing below a microsecond.
+    #[doc(hidden)] // for stores
     pub fn shown(time: Duration) -> String {
         let micros = time.as_micros();
         let (number, unit) = match micros {
@@ -77,6 +79,7 @@ impl Finding {
 
     /// What these times tell of something that each hand-over takes, where an answer may take as long as the limit. `quicker` says
     /// how it gets quicker.
+    #[doc(hidden)] // for stores
     pub fn of_times(times: Vec<Duration>, limit: Duration, quicker: &str) -> (Verdict, Text) {
         let (middle, longest, shown) = spread(times);
         if longest > limit / 2 {
@@ -91,6 +94,7 @@ impl Finding {
     }
 
     /// By how much a server's clock is off, and that in words, after a round trip in whose middle ours said `ours`.
+    #[doc(hidden)] // for stores
     pub fn of_clocks(ours: Duration, theirs: Duration, trip: Duration) -> (Duration, String) {
         let (off, word) = if theirs > ours { (theirs - ours, "ahead of") } else { (ours - theirs, "behind") };
         let by = if off > trip / 2 {

@@ -127,6 +127,7 @@ pub enum Renew<'a> {
 
 /// The answer of [`acquire`](super::Backend::acquire).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Acquired {
     /// The caller holds the lock. The rest of the lease counts from no earlier than the request was sent.
     Granted {
@@ -157,6 +158,7 @@ pub enum Acquired {
 
 /// The answer of [`release`](super::Backend::release).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Released {
     /// The hold is given up.
     Released,
@@ -166,6 +168,7 @@ pub enum Released {
 
 /// The answer of [`keep`](super::Backend::keep).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HoldKept {
     /// The units stay taken.
     Kept,
@@ -175,6 +178,7 @@ pub enum HoldKept {
 
 /// The answer to one item of [`renew`](super::Backend::renew).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Renewal {
     /// The hold is prolonged.
     Renewed,
@@ -200,6 +204,7 @@ pub enum Renewal {
 
 /// The answer of [`withdraw`](super::Backend::withdraw).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Withdrawn {
     /// Nothing of the request is left.
     Left,
@@ -214,6 +219,7 @@ pub enum Withdrawn {
 
 /// The answer of [`force_release`](super::Backend::force_release).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ForceReleased {
     /// The lock was held, and the hold was taken away.
     Taken,

@@ -1,7 +1,8 @@
 //! The interface of a store: it decides which waiter is next, atomically and by the server's clock.
 //!
 //! A backend has no policy: time-outs, retries, waiting, and the verdict that a hold is lost are core's. The interface may
-//! change until 1.0. `fairlock-file` is a small backend to read; a new one has to pass the suite of
+//! change in a minor version: an answer may be added, so answers are `#[non_exhaustive]`; a question that is added has to be answered, so
+//! [`Wait`] and [`Renew`] are not. `fairlock-file` is a small backend to read; a new one has to pass the suite of
 //! `fairlock-conformance`.
 
 mod doctor;
@@ -360,6 +361,7 @@ fn missing<A>() -> Answer<A> {
 
 /// A wake-up. All are hints but `Granted`, which counts only for the request that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Wake<'a> {
     /// The releaser made this waiter the holder.
     Granted {

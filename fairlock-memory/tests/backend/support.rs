@@ -39,6 +39,7 @@ impl WakeSink for Ear {
             Wake::Recheck { owner: None, .. } => "recheck".to_owned(),
             Wake::Recheck { owner: Some(owner), .. } => format!("recheck {}", number(owner)),
             Wake::Gap => "gap".to_owned(),
+            other => format!("{other:?}"),
         });
     }
 }

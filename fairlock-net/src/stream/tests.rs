@@ -261,7 +261,7 @@ fn connecting_to_a_path_without_accepts_ends_in_time() {
     assert!(took < TIME + SECOND, "{took:?}");
 }
 
-#[cfg(feature = "tls-rustls")]
+#[cfg(feature = "tls")]
 mod tls {
     use super::*;
 
@@ -322,11 +322,11 @@ mod tls {
     }
 }
 
-#[cfg(not(feature = "tls-rustls"))]
+#[cfg(not(feature = "tls"))]
 #[test]
 fn tls_needs_the_feature() {
     let (endpoint, ended) = server(serve);
     let secured = Stream::connect(&endpoint, soon()).expect("connected").secure("localhost");
-    assert!(matches!(secured, Err(TlsFailure::NotBegun(what)) if what.contains("tls-rustls")));
+    assert!(matches!(secured, Err(TlsFailure::NotBegun(what)) if what.contains("tls")));
     assert_eq!(ended.join().expect("an end"), Ended::Closed);
 }

@@ -20,7 +20,7 @@
 //! does `sslcert`, the client's certificate for a server that asks. A configuration of the program's own stands in place of all files.
 
 use std::path::PathBuf;
-#[cfg(feature = "tls-rustls")]
+#[cfg(feature = "tls")]
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -277,9 +277,9 @@ pub(crate) struct Tls {
 }
 
 /// The program's own configuration, if it has one.
-#[cfg(feature = "tls-rustls")]
+#[cfg(feature = "tls")]
 pub(crate) type TlsConfig = Option<Arc<fairlock_net::rustls::ClientConfig>>;
-#[cfg(not(feature = "tls-rustls"))]
+#[cfg(not(feature = "tls"))]
 pub(crate) type TlsConfig = Option<std::convert::Infallible>;
 
 /// What an address says of TLS.
@@ -299,11 +299,11 @@ impl Tls {
     /// # Errors
     /// `InvalidConfig` for an unknown mode, a key without a certificate, or a configuration beside options that say otherwise.
     fn of(options: Options, config: &TlsConfig) -> Result<Tls, Failure> {
-        #[cfg(feature = "tls-rustls")]
+        #[cfg(feature = "tls")]
         if let Some(config) = config {
             return Tls::by(Arc::clone(config), options);
         }
-        #[cfg(not(feature = "tls-rustls"))]
+        #[cfg(not(feature = "tls"))]
         let _ = config;
         let Options { mode, authorities, certificate, key } = options;
         let authorities = authorities.as_deref();
@@ -318,8 +318,8 @@ impl Tls {
             Some("verify-full") => (Mode::Always, true),
             Some(_) => return Err(Failure::invalid("the address has an unsupported sslmode")),
         };
-        if mode == Mode::Always && cfg!(not(feature = "tls-rustls")) {
-            return Err(Failure::invalid("a TLS connection needs the feature tls-rustls"));
+        if mode == Mode::Always && cfg!(not(feature = "tls")) {
+            return Err(Failure::invalid("a TLS connection needs the feature tls"));
         }
         let trust = match authorities {
             None if matches!(mode, Mode::Allow | Mode::Prefer) => Trust::Anyone,
@@ -328,11 +328,11 @@ impl Tls {
             Some(file) => Trust::FileForAnyHost(file.into()),
         };
         // Where nothing can have it, nothing is asked for it in vain.
-        let mode = if cfg!(feature = "tls-rustls") { mode } else { Mode::Never };
+        let mode = if cfg!(feature = "tls") { mode } else { Mode::Never };
         Ok(Tls::new(mode, TlsSettings::Files { trust, identity }))
     }
 
-    #[cfg(feature = "tls-rustls")]
+    #[cfg(feature = "tls")]
     fn by(config: Arc<fairlock_net::rustls::ClientConfig>, options: Options) -> Result<Tls, Failure> {
         let Options { mode, authorities, certificate, key } = options;
         if authorities.or(certificate).or(key).is_some() {

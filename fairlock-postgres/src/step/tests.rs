@@ -148,6 +148,7 @@ impl<'a> Way<'a> {
                         format!("queued {rank} {}", self.nth(ticket))
                     }
                     Acquired::Busy { .. } => "busy".to_owned(),
+                    other => panic!("{other:?}"),
                 }
             }
             Command::Release { latest, owner, request, token } => {

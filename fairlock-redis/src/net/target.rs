@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use fairlock_core::backend::{BackendError, BackendErrorKind, Login, Logins};
 use fairlock_net::bare_delimiter;
-#[cfg(feature = "tls-rustls")]
+#[cfg(feature = "rustls-0_23")]
 use fairlock_net::{TlsSettings, Trust};
-use redis::ConnectionInfo;
 
 use super::commands::Pool;
 use super::connection::{Address, AddressMap, SERVER_PORT};
@@ -63,7 +62,8 @@ impl Target {
     }
 
     /// The server of a client of the crate `redis`.
-    pub(crate) fn of(info: &ConnectionInfo) -> Result<Target, BackendError> {
+    #[cfg(feature = "redis-1")]
+    pub(crate) fn of(info: &redis::ConnectionInfo) -> Result<Target, BackendError> {
         Address::of(info).map(|address| Target::Single(Box::new(address)))
     }
 
@@ -109,7 +109,7 @@ impl Target {
     ///
     /// # Errors
     /// `InvalidConfig` where an address has no TLS, or names files.
-    #[cfg(feature = "tls-rustls")]
+    #[cfg(feature = "rustls-0_23")]
     pub(crate) fn with_tls(
         mut self,
         config: &Arc<fairlock_net::rustls::ClientConfig>,
@@ -259,7 +259,7 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "tls-rustls")]
+    #[cfg(feature = "rustls-0_23")]
     #[test]
     fn a_configuration_of_tls_needs_addresses_with_tls() {
         let config = fairlock_net::rustls::ClientConfig::builder_with_provider(Arc::new(

@@ -144,6 +144,7 @@ impl Letter {
                 Letter::Taken { lock: lock.into(), owner: owner.into(), token }
             }
             Wake::Gap => Letter::Gap,
+            other => panic!("{other:?}"),
         }
     }
 

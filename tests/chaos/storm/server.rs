@@ -156,7 +156,6 @@ impl Server {
         let state = self.observe(world, ask.place.lock);
         match answer {
             Acquired::Queued { ticket, .. } => self.queued(world, life, &ask.place, *ticket),
-            Acquired::Granted { .. } => {}
             Acquired::Busy { .. } => {
                 let fits = taken_of(&state) + u64::from(ask.place.units) <= units_of(&state);
                 let busy = !fits && state.holder().is_some() || !state.queue.is_empty();
@@ -167,6 +166,7 @@ impl Server {
                     );
                 }
             }
+            _ => {}
         }
     }
 

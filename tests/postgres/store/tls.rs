@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use fairlock::settings::rustls::crypto::{CryptoProvider, ring};
-use fairlock::settings::rustls::pki_types::pem::PemObject;
-use fairlock::settings::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use fairlock::settings::rustls::{ClientConfig, RootCertStore};
+use fairlock::settings::rustls_0_23::crypto::{CryptoProvider, ring};
+use fairlock::settings::rustls_0_23::pki_types::pem::PemObject;
+use fairlock::settings::rustls_0_23::pki_types::{CertificateDer, PrivateKeyDer};
+use fairlock::settings::rustls_0_23::{ClientConfig, RootCertStore};
 use fairlock::{Client, Error};
 use fairlock_tests::errors::assert_says;
 use fairlock_tests::locks::{granted, request, take};

@@ -167,6 +167,7 @@ fn answers(
             match entry.release(context, &hold(id, &owner(*member), *member, *token)) {
                 Released::Released => Answer::Released,
                 Released::NotHeld => Answer::NotHeld,
+                other => panic!("{other:?}"),
             }
         }
         Command::Withdraw { member, .. } => withdrawn(
@@ -225,6 +226,7 @@ fn acquired(answer: Acquired) -> Answer {
             Answer::Queued { rank, recheck: recheck(recheck_in), ticket, latest }
         }
         Acquired::Busy { recheck_in } => Answer::Busy { left: millis(recheck_in) },
+        other => panic!("{other:?}"),
     }
 }
 
@@ -236,6 +238,7 @@ fn renewed(answer: Renewal) -> Answer {
         Renewal::Waiting { rank, recheck_in, latest } => {
             Answer::Waiting { rank, recheck: recheck(recheck_in), latest }
         }
+        other => panic!("{other:?}"),
     }
 }
 
@@ -245,6 +248,7 @@ fn withdrawn(answer: Withdrawn) -> Answer {
         Withdrawn::WasGranted { token, lease } => {
             Answer::WasGranted { token: token.get(), left: millis(lease) }
         }
+        other => panic!("{other:?}"),
     }
 }
 
@@ -252,6 +256,7 @@ fn taken(answer: ForceReleased) -> Answer {
     match answer {
         ForceReleased::Taken => Answer::Taken,
         ForceReleased::NotHeld => Answer::NotHeld,
+        other => panic!("{other:?}"),
     }
 }
 

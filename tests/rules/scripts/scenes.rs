@@ -168,6 +168,7 @@ impl Ask {
                 only(backend.withdraw(&[world.place(ben, Wait::Forever)])).map(|withdrawn| match withdrawn {
                     Withdrawn::Left => "left".to_owned(),
                     Withdrawn::WasGranted { lease, .. } => format!("was granted for {}", tens(lease)),
+                    other => word(other),
                 })
             }
             Ask::ForceRelease => backend.force_release(&world.lock).map(word),
@@ -186,6 +187,7 @@ fn acquired(acquired: Acquired) -> String {
         Acquired::Granted { lease, .. } => format!("granted for {}", tens(lease)),
         Acquired::Queued { rank, .. } => format!("queued behind {rank}"),
         Acquired::Busy { .. } => "busy".to_owned(),
+        other => word(other),
     }
 }
 
@@ -201,6 +203,7 @@ fn renew(backend: &RedisBackend, item: Renew<'_>) -> Result<String, BackendError
         Renewal::Waiting { rank, .. } => format!("waiting behind {rank}"),
         Renewal::Granted { lease, .. } => format!("granted for {}", tens(lease)),
         Renewal::Lost => "lost".to_owned(),
+        other => word(other),
     })
 }
 

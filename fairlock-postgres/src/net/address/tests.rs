@@ -46,7 +46,7 @@ fn an_address_of_another_client_serves_here_too() {
 
 #[test]
 fn tls_is_asked_for_by_its_mode_and_its_authorities() {
-    let can = |mode| if cfg!(feature = "tls-rustls") { mode } else { Mode::Never };
+    let can = |mode| if cfg!(feature = "tls") { mode } else { Mode::Never };
     let (file, any) = (Trust::File("/a b.crt".into()), Trust::FileForAnyHost("/a b.crt".into()));
     let own = |certificate: &str, key: &str| Identity { certificate: certificate.into(), key: key.into() };
     for (options, mode, trust, identity) in [
@@ -75,7 +75,7 @@ fn tls_is_asked_for_by_its_mode_and_its_authorities() {
 }
 
 /// A configuration of the program's own asks for TLS, and the address neither forbids TLS nor names files.
-#[cfg(feature = "tls-rustls")]
+#[cfg(feature = "tls")]
 #[test]
 fn a_configuration_has_to_fit_its_address() {
     let roots = fairlock_net::rustls::RootCertStore::empty();

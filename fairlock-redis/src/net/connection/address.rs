@@ -51,7 +51,7 @@ pub(crate) enum MustBe {
 }
 
 impl Address {
-    /// Reads `redis://[user][:password@]host[:port][/db]`, `rediss://…` (feature `tls-rustls`) with
+    /// Reads `redis://[user][:password@]host[:port][/db]`, `rediss://…` (feature `tls`) with
     /// `[?sslrootcert=…&sslcert=…&sslkey=…]`, `unix:///path` or
     /// `redis+unix:///path`, both with `[?db=…&user=…&pass=…]`; the scheme may say `valkey` instead of `redis`.
     /// User and password are percent-decoded.
@@ -73,6 +73,7 @@ impl Address {
     ///
     /// # Errors
     /// `InvalidConfig` for TLS without the feature.
+    #[cfg(feature = "redis-1")]
     pub(crate) fn of(info: &ConnectionInfo) -> Result<Address, BackendError> {
         Address::of_client(info)
             .map_err(|what| refuse(&format!("the client's settings can't be used: {what}")))
@@ -91,8 +92,8 @@ impl Address {
             let schemes = "redis, rediss, valkey, valkeys, unix, redis+unix, redis+sentinel, redis+cluster (for postgres:// take PostgresBackend)";
             return Err(format!("the scheme is none of {schemes}").into());
         }
-        if tls && cfg!(not(feature = "tls-rustls")) {
-            return Err("a TLS connection needs the feature tls-rustls".into());
+        if tls && cfg!(not(feature = "tls")) {
+            return Err("a TLS connection needs the feature tls".into());
         }
         if !unix && let Some(bare) = bare_delimiter(rest) {
             return Err(bare.into());
@@ -142,8 +143,8 @@ impl Address {
         let (endpoint, tls, hidden_tls) = match info.addr() {
             ConnectionAddr::Tcp(host, port) => (tcp(host, *port), None, None),
             ConnectionAddr::Unix(path) => (Endpoint::Unix(path.clone()), None, None),
-            ConnectionAddr::TcpTls { .. } if cfg!(not(feature = "tls-rustls")) => {
-                return Err("a TLS connection needs the feature tls-rustls".into());
+            ConnectionAddr::TcpTls { .. } if cfg!(not(feature = "tls")) => {
+                return Err("a TLS connection needs the feature tls".into());
             }
             ConnectionAddr::TcpTls { host, port, insecure, tls_params } => {
                 let hidden = match tls_params {

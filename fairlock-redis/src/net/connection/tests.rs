@@ -43,6 +43,6 @@ fn what_closes_without_a_word_is_asked_what_it_is() {
     for answers in OTHERS {
         assert_eq!(told(answers, "redis"), None, "{answers:?}");
     }
-    #[cfg(feature = "tls-rustls")]
+    #[cfg(feature = "tls")]
     assert_eq!(told(&[b"", b"N"], "rediss"), None);
 }

@@ -64,9 +64,9 @@ fn the_wrong_part_is_named() {
         let message = refused(url);
         assert!(message.contains(part), "{url}: {message}");
     }
-    #[cfg(not(feature = "tls-rustls"))]
-    assert!(refused("rediss://h").contains("needs the feature tls-rustls"));
-    #[cfg(feature = "tls-rustls")]
+    #[cfg(not(feature = "tls"))]
+    assert!(refused("rediss://h").contains("needs the feature tls"));
+    #[cfg(feature = "tls")]
     {
         assert_eq!(Address::parse("rediss://h:1/2").expect("read").to_string(), "h:1/2");
         assert!(refused("rediss://h/#insecure").contains("#insecure"));
@@ -102,7 +102,7 @@ fn only_a_user_before_a_host_may_be_a_password() {
     }
 }
 
-#[cfg(feature = "tls-rustls")]
+#[cfg(all(feature = "tls", feature = "redis-1"))]
 #[test]
 fn a_client_with_tls_keeps_its_host_and_tells_what_it_hides() {
     for (insecure, hidden) in [(false, None), (true, Some("it does not check certificates"))] {

@@ -164,7 +164,7 @@ fn a_server_whose_role_is_unknown_is_no_master() {
     assert_eq!(refused(&address), "READONLY");
 }
 
-#[cfg(feature = "tls-rustls")]
+#[cfg(feature = "tls")]
 #[test]
 fn where_tls_is_asked_for_no_command_is_sent_without_it() {
     let server = FakeServer::start(|_, words| polite(words));
