@@ -42,3 +42,29 @@ fn names_of_modules_and_lists_are_counted_once() {
                 pub mod j {\n    pub use k::L;\n}\n";
     assert_eq!(root_of(text), ["b", "C", "d", "F", "G", "I", "j"]);
 }
+
+/// A major version of another crate is no major version of ours: its types stand in the signatures of what a feature with its
+/// version gives. (serde is at 1 for good.)
+#[test]
+fn types_of_other_crates_stand_behind_versioned_features() {
+    let text = fs::read_to_string(root().join("docs/surface.txt")).unwrap();
+    assert!(text.lines().count() > 500);
+    let behind_features = [
+        ("::as_crossbeam(", "crossbeam_channel::Receiver"),
+        ("::tls(", "rustls::ClientConfig"),
+        ("::builder_from(", "redis::ConnectionInfo"),
+        ("impl ", "serde_core::Serialize"),
+    ];
+    for line in text.lines().filter(|line| !line.starts_with("use ")) {
+        let words = line.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
+        let of_others = words.filter(|word| {
+            word.contains("::")
+                && word.starts_with(|c: char| c.is_lowercase())
+                && !word.starts_with("fairlock::")
+        });
+        for word in of_others {
+            let is_known = behind_features.iter().any(|(at, known)| line.contains(at) && word == *known);
+            assert!(is_known, "{word} in {line}");
+        }
+    }
+}
