@@ -24,7 +24,7 @@ use fairlock_core::{AsyncClient, Client, Result};
 /// ```
 ///
 /// It blocks the thread; tasks have [`connect_async`]. For other settings of the client: `Client::builder(fairlock::open(address)?)`; for
-/// those of a store, its own builder.
+/// those of a store, its own builder. The builders have `build_async` and `connect_async` for tasks.
 ///
 /// # Errors
 /// `InvalidConfig` for an address that no store has, or whose store's feature is off; and those of the store. No message contains a
@@ -46,7 +46,7 @@ pub fn connect(address: &str) -> Result<Client> {
 /// As [`connect`].
 pub async fn connect_async(address: &str) -> Result<AsyncClient> {
     let address = address.to_owned();
-    AsyncClient::connect(move || connect(&address)).await
+    fairlock_core::connecting(move || Ok(connect(&address)?.to_async())).await
 }
 
 /// The backend at this address, for [`Client::builder`]; [`connect`] has the addresses.

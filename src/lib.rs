@@ -36,7 +36,7 @@
 //! - `memory`, on by default: the in-process backend, `MemoryBackend`.
 //! - `postgres`: the PostgreSQL backend, `PostgresBackend`.
 //! - `tls`: TLS, with addresses `rediss://…` and `postgres://…?sslmode=require`.
-//! - `serde`: [`Stats`](stats::Stats), [`LockState`](admin::LockState) and [`Lost`] can be serialized.
+//! - `serde`: what `stats`, `held`, `waiting`, `inspect` and `doctor` return, and [`Lost`], can be serialized.
 //! - `metrics`: counters and histograms for the crate `metrics`.
 //! - `tracing`: spans of waits and holds for the crate `tracing`.
 //!

@@ -41,6 +41,8 @@ mod watchdog;
 #[cfg(feature = "crossbeam-channel-0_5")]
 pub use crossbeam_channel;
 pub use error::{Busy, Error, Lost, LostCause, Result, SlowWait};
+#[doc(hidden)]
+pub use handle::connecting;
 pub use handle::{
     Admin, AllGuard, AsyncAdmin, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore,
     Client, ClientBuilder, Guard, Lock, Locking, Owner, Ownership, Receiver, Request, RwLock, Semaphore,

@@ -6,6 +6,7 @@ use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
 
 /// A hold of this client, see [`Client::held`](crate::Client::held).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct HeldLock {
     /// The lock.

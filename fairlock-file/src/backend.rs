@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -34,6 +35,10 @@ pub struct FileBackend {
     /// The clients of this process that listen, as owners spell them.
     listeners: Arc<Mutex<HashMap<String, Weak<Listener>>>>,
 }
+
+// No call runs code of the program on its thread: no panic of the program leaves the middle of one.
+impl UnwindSafe for FileBackend {}
+impl RefUnwindSafe for FileBackend {}
 
 impl FileBackend {
     /// Opens the directory, and makes it if needed: for this user and the directory's group.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -25,6 +26,10 @@ const RENEWED_AT_ONCE: usize = 1000;
 /// next call for that lock.
 #[derive(Clone)]
 pub struct MemoryBackend(Arc<Shared>);
+
+// No call runs code of the program on its thread: no panic of the program leaves the middle of one.
+impl UnwindSafe for MemoryBackend {}
+impl RefUnwindSafe for MemoryBackend {}
 
 /// The caller, as far as a call names it.
 #[derive(Clone, Copy)]
@@ -291,6 +296,9 @@ impl Drop for Listening {
 /// [`lose_reply`](Faults::lose_reply) is kept for the first call that is carried out.
 #[derive(Clone)]
 pub struct Faults(Arc<Shared>);
+
+impl UnwindSafe for Faults {}
+impl RefUnwindSafe for Faults {}
 
 impl Faults {
     /// The next `times` calls of this operation fail with `Unavailable` and are not carried out.

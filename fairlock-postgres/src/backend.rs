@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -33,6 +34,10 @@ const PAGE: usize = 500;
 /// [token](fairlock_core::FencingToken::as_i64). If that is true, no other owner gets the lock before the transaction has ended.
 #[derive(Clone)]
 pub struct PostgresBackend(pub(crate) Arc<Store>);
+
+// No call runs code of the program on its thread: no panic of the program leaves the middle of one.
+impl UnwindSafe for PostgresBackend {}
+impl RefUnwindSafe for PostgresBackend {}
 
 impl fmt::Debug for PostgresBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

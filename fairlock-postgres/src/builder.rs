@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt::{self, Debug};
 use std::ops::RangeInclusive;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -82,6 +83,10 @@ pub struct PostgresBuilder {
     timeouts: Timeouts,
     connect_within: Duration,
 }
+
+// Each setter takes the builder whole: a panic leaves none half set.
+impl UnwindSafe for PostgresBuilder {}
+impl RefUnwindSafe for PostgresBuilder {}
 
 impl Debug for PostgresBuilder {
     /// Without the addresses, which have passwords.
@@ -172,6 +177,14 @@ impl PostgresBuilder {
         let in_time = || Instant::now() + Duration::from_secs(10);
         let mut con = open(&self.address_of(&self.url)?, in_time())?;
         Ok(schema::migrate(&mut con, in_time())?)
+    }
+
+    /// [`connect`](Self::connect) for tasks: connects on a thread of its own.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_async(self) -> Result<PostgresBackend, Error> {
+        fairlock_core::connecting(|| self.connect()).await
     }
 
     /// Connects, so that a wrong address, password or layout shows now.

@@ -1,6 +1,7 @@
 //! Connects a backend, with the settings that a user chooses.
 
 use std::error::Error as StdError;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,6 +124,10 @@ pub struct RedisBuilder {
     settings: Settings,
     durability: Option<Durability>,
 }
+
+// Each setter takes the builder whole: a panic leaves none half set.
+impl UnwindSafe for RedisBuilder {}
+impl RefUnwindSafe for RedisBuilder {}
 
 impl RedisBuilder {
     /// For the master of this name, found through these sentinels; see [`RedisBackend::connect_sentinel`].
@@ -279,6 +284,14 @@ impl RedisBuilder {
     pub fn longest_lease(&self) -> Option<Duration> {
         let servers = self.target.as_ref().ok()?.arrangement();
         self.durability.map(|durability| durability.among(servers).longest_lease())
+    }
+
+    /// [`connect`](Self::connect) for tasks: connects on a thread of its own.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_async(self) -> Result<RedisBackend> {
+        fairlock_core::connecting(|| self.connect()).await
     }
 
     /// Connects, so that a wrong address or password shows now. Reads INFO from the servers, if the user may, and logs a

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use fairlock::admin::{Finding, Verdict};
 use fairlock::owner::Owner;
 use fairlock::testing::{ManualClock, Operation};
 use fairlock::{Client, Lock, MemoryBackend};
@@ -192,6 +193,8 @@ fn stats_states_and_losses_are_serialized_with_names() {
         serde_json::to_value(lock.admin().inspect().unwrap()).unwrap(),
     ];
     let waiter = client.waiting()[0].owner.to_string();
+    let held = serde_json::to_value(client.held()).unwrap();
+    let found = serde_json::to_value(Finding::new("here", "evictions", Verdict::Unsafe, "why")).unwrap();
     drop(request);
     assert!(lock.admin().force_unlock().unwrap());
     let lost = serde_json::to_value(guard.lost().recv_timeout(10 * S).unwrap()).unwrap();
@@ -208,6 +211,11 @@ fn stats_states_and_losses_are_serialized_with_names() {
         (&state, "/holders/0/hold_count", 1.into()),
         (&state, "/holders/0/request", guard.request_id().to_string().into()),
         (&state, "/queue_length", 1.into()),
+        (&held, "/0/lock", "orders".into()),
+        (&held, "/0/kind", "fair".into()),
+        (&held, "/0/token", guard.token().get().into()),
+        (&found, "/topic", "evictions".into()),
+        (&found, "/verdict", "unsafe".into()),
         (&state, "/queue/0/units", 1.into()),
         (&lost, "/lock", "orders".into()),
         (&lost, "/cause", "taken".into()),

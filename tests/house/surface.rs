@@ -1,7 +1,11 @@
 //! What programs see of the crate `fairlock`: few names in its root.
 
 use std::fs;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
+use fairlock::settings::{ClientBuilder, Clock, PostgresBuilder, RedisBuilder};
+use fairlock::testing::{Faults, ManualClock};
+use fairlock::{FileBackend, MemoryBackend, PostgresBackend, RedisBackend};
 use fairlock_tests::files::root;
 
 /// What a reader finds in one look at the front page.
@@ -67,4 +71,13 @@ fn types_of_other_crates_stand_behind_versioned_features() {
             assert!(is_known, "{word} in {line}");
         }
     }
+}
+
+/// The compiler says so, or this is not built. Core has the same test for clients, locks and guards.
+#[test]
+fn a_program_may_use_its_stores_after_a_panic_that_it_caught() {
+    fn may<T: UnwindSafe + RefUnwindSafe>() {}
+    let _ = [may::<RedisBackend>, may::<PostgresBackend>, may::<FileBackend>, may::<MemoryBackend>];
+    let _ = [may::<RedisBuilder>, may::<PostgresBuilder>, may::<ClientBuilder>];
+    let _ = [may::<Clock>, may::<ManualClock>, may::<Faults>];
 }

@@ -17,7 +17,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
-use fairlock::{AsyncClient, AsyncLock, Client, Error, MemoryBackend, RedisBackend, TryLock};
+use fairlock::{AsyncLock, Error, TryLock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,7 +43,7 @@ struct Service {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let client = AsyncClient::connect(connect).await?;
+    let client = fairlock::connect_async(option("--redis").as_deref().unwrap_or("memory:")).await?;
     let permit = client.semaphore("lock:example-service", AT_ONCE.into())?.many(1)?;
     let api = match option("--api") {
         Some(api) => api,
@@ -70,13 +70,6 @@ async fn main() -> Result<(), Failure> {
 }
 
 /// May block: it runs on a thread apart.
-fn connect() -> fairlock::Result<Client> {
-    match option("--redis") {
-        Some(url) => Client::new(RedisBackend::connect(&url)?),
-        None => Client::new(MemoryBackend::new()),
-    }
-}
-
 /// Answers with what the API says. If the request is dropped, its place in the queue, or its permit, is
 /// given up; a call whose permit is lost is dropped.
 async fn report(State(service): State<Service>) -> Result<String, (StatusCode, String)> {

@@ -15,6 +15,7 @@ use crate::ids::{ClientId, FencingToken, LockKind, LockName, OwnerId};
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Finding {
     /// The server that was checked, without user and password.
@@ -31,6 +32,7 @@ pub struct Finding {
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Verdict {
     /// Good.

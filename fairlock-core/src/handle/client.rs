@@ -385,14 +385,25 @@ fn held_in_order(locks: &[Lock]) -> Result<usize> {
     }
 }
 
+/// Makes this call, which may block, on a thread of its own: for the asynchronous constructors of a store. If the future is dropped, the
+/// call goes on.
+///
+/// # Errors
+/// Those of the call.
+pub async fn connecting<T: Send + 'static>(
+    connect: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    on_its_own_thread("fairlock-connect", Clock::system(), connect).await
+}
+
 /// A [`Client`] for tasks, on any executor: what a `Client` does by blocking its thread is a future here. Cheap to clone.
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use fairlock::{AsyncClient, Client, MemoryBackend};
+/// # use fairlock::{AsyncClient, MemoryBackend};
 /// async fn work() -> fairlock::Result<()> {
-///     // RedisBackend::connect(url)? for several processes
-///     let client = AsyncClient::connect(|| Client::new(MemoryBackend::new())).await?;
+///     // RedisBackend::builder(url).connect_async().await? for several processes
+///     let client = AsyncClient::new(MemoryBackend::new()).await?;
 ///     let lock = client.fair_lock("lock:orders")?;
 ///     let token = lock.with(async |hold| hold.token()).await?;
 ///     println!("token {token}, {:?}", lock.admin().inspect().await?.holder());
@@ -401,8 +412,8 @@ fn held_in_order(locks: &[Lock]) -> Result<usize> {
 /// }
 /// ```
 ///
-/// A call that needs the server but is no wait, such as a [`drain`](Self::drain) or one of an [`AsyncAdmin`], begins with its first poll, and goes on
-/// if its future is dropped. It runs on a thread of the client's own.
+/// A call that needs the server but is no wait, such as a [`drain`](Self::drain) or one of an [`AsyncAdmin`], begins with its first
+/// poll, and goes on if its future is dropped. It runs on a thread of the client's own.
 #[derive(Clone, Debug)]
 pub struct AsyncClient {
     client: Client,
@@ -410,15 +421,12 @@ pub struct AsyncClient {
 }
 
 impl AsyncClient {
-    /// Runs `connect` on a thread that it may block, and returns its client. If this future is dropped, `connect` goes on, and its client
-    /// ends.
+    /// A client with the default settings; [`ClientBuilder::build_async`] has others.
     ///
     /// # Errors
-    /// Those of `connect`.
-    pub async fn connect(connect: impl FnOnce() -> Result<Client> + Send + 'static) -> Result<AsyncClient> {
-        // Not the client alone: if nobody waits for it, its drop must not block the thread of a runtime.
-        on_its_own_thread("fairlock-connect", Clock::system(), || connect().map(|client| client.to_async()))
-            .await
+    /// As [`ClientBuilder::build`].
+    pub async fn new(backend: impl IntoBackend) -> Result<AsyncClient> {
+        Client::builder(backend).build_async().await
     }
 
     /// The same client for threads.

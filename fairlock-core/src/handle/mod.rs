@@ -10,7 +10,7 @@ mod request;
 mod tasks;
 
 pub use admin::{Admin, AsyncAdmin};
-pub use client::{AsyncClient, Client, ClientBuilder};
+pub use client::{AsyncClient, Client, ClientBuilder, connecting};
 pub use guard::{AllGuard, Guard, Owner, Ownership, ThisThread, TryLock};
 pub use kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
 pub use lock::{Lock, Term};
@@ -33,6 +33,7 @@ mod tests {
         }
         let _ = [may_all_of::<ThisThread>, may_all_of::<Owner>];
         let _ = [may::<Client>, may::<Semaphore>, may::<AllGuard>, may::<crate::Cancel>];
+        let _ = [may::<ClientBuilder>, may::<crate::Clock>, may::<crate::ManualClock>];
         let _ = [may::<AsyncClient>, may::<AsyncLock>, may::<AsyncGuard>];
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ struct Inner {
     state: Mutex<ManualState>,
     changed: Condvar,
 }
+
+impl RefUnwindSafe for Inner {} // see `Shared`
 
 struct ManualState {
     now: Instant,

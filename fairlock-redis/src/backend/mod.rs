@@ -4,6 +4,7 @@ mod renewal;
 
 use std::fmt;
 use std::ops::Range;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ const NO_PLAIN: &str = "plain locks need the feature `redisson`";
 /// Keeps locks on a Redis (or Valkey) server. Cheap to clone; clones share their connections.
 #[derive(Clone)]
 pub struct RedisBackend(pub(crate) Arc<Inner>);
+
+// No call runs code of the program on its thread: no panic of the program leaves the middle of one.
+impl UnwindSafe for RedisBackend {}
+impl RefUnwindSafe for RedisBackend {}
 
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,

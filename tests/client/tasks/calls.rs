@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fairlock::backend::Backend;
 use fairlock::testing::Operation;
 use fairlock::{AsyncClient, AsyncGuard, AsyncLock, Client, Error, LostCause, MemoryBackend, TryLock};
 use fairlock_tests::{Alone, eventually};
@@ -118,15 +119,13 @@ async fn makes_every_call(client: AsyncClient, other: AsyncClient) -> fairlock::
 }
 
 /// Two clients make every call on each executor.
-fn makes_every_call_on_every_executor(
-    connect: impl Fn() -> fairlock::Result<Client> + Clone + Send + 'static,
-) {
+fn makes_every_call_on_every_executor(store: Arc<dyn Backend>) {
     for (name, executor) in EXECUTORS {
-        let (ended, connect) = (Arc::new(AtomicUsize::new(0)), connect.clone());
+        let (ended, store) = (Arc::new(AtomicUsize::new(0)), store.clone());
         let tells = Arc::clone(&ended);
         executor(vec![task(async move {
-            let client = AsyncClient::connect(connect.clone()).await.unwrap();
-            makes_every_call(client, AsyncClient::connect(connect).await.unwrap()).await.unwrap();
+            let client = AsyncClient::new(Arc::clone(&store)).await.unwrap();
+            makes_every_call(client, AsyncClient::new(store).await.unwrap()).await.unwrap();
             tells.fetch_add(1, SeqCst);
         })]);
         assert_eq!(ended.load(SeqCst), 1, "{name}");
@@ -136,8 +135,7 @@ fn makes_every_call_on_every_executor(
 #[test]
 fn every_call_is_awaited_on_every_executor_in_memory() {
     let _alone = Alone::here();
-    let store = MemoryBackend::new();
-    makes_every_call_on_every_executor(move || Client::new(store.clone()));
+    makes_every_call_on_every_executor(Arc::new(MemoryBackend::new()));
 }
 
 /// The program has filled the pool of threads that smol shares with other crates: 500, all of which wait for the holder of the lock.
@@ -149,7 +147,7 @@ fn a_full_pool_of_the_program_delays_no_call() {
     let waiting: Vec<_> =
         (0..600).map(|_| Arc::clone(&gate)).map(|gate| unblock(move || drop(gate.lock()))).collect();
     block_on(async {
-        let client = AsyncClient::connect(|| Client::new(MemoryBackend::new())).await?;
+        let client = AsyncClient::new(MemoryBackend::new()).await?;
         let lock = client.fair_lock("full")?;
         let guard = lock.lock().await?;
         assert!(guard.renew().await? > Duration::ZERO);

@@ -3,7 +3,7 @@
 use std::env;
 use std::process::{self, Command};
 
-use fairlock::{AsyncClient, Client, RedisBackend};
+use fairlock::{Client, RedisBackend};
 use fairlock_tests::{Alone, RedisServer, assert_no_residue};
 
 use crate::support::current;
@@ -13,7 +13,7 @@ const SERVER: &str = "FAIRLOCK_ENDS_BESIDE";
 /// Drops its guard, its lock and its client, and is over.
 fn ends_at_once(url: String) -> ! {
     current().block_on(async {
-        let client = AsyncClient::connect(move || Client::new(RedisBackend::connect(&url)?)).await.unwrap();
+        let client = fairlock::connect_async(&url).await.unwrap();
         let lock = client.fair_lock("main").unwrap();
         let _guard = lock.lock().await.unwrap();
     });

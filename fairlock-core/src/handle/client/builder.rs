@@ -1,6 +1,7 @@
 //! The settings of a client.
 
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use crate::backend::{Backend, WakeSink};
 use crate::config::{Config, LONGEST, SHORTEST, at_least, check_range};
 use crate::ending::Stop;
 use crate::error::{Error, Result};
-use crate::handle::client::Client;
+use crate::handle::client::{AsyncClient, Client, connecting};
 use crate::ids::ClientId;
 use crate::logging::in_words;
 use crate::shared::{Handles, Shared};
@@ -37,6 +38,10 @@ pub struct ClientBuilder {
     label: String,
     stats_per_lock: usize,
 }
+
+// Each setter takes the builder whole: a panic leaves none half set.
+impl UnwindSafe for ClientBuilder {}
+impl RefUnwindSafe for ClientBuilder {}
 
 impl ClientBuilder {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> ClientBuilder {
@@ -170,6 +175,15 @@ impl ClientBuilder {
         let subscription = shared.backend.subscribe(shared.id, sink)?;
         *shared.subscription.lock() = Some(subscription);
         Ok(Client(Arc::new(Handles(shared))))
+    }
+
+    /// [`build`](Self::build) for tasks: connects on a thread of its own. If the future is dropped, the client ends.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub async fn build_async(self) -> Result<AsyncClient> {
+        // Not the client alone: if nobody waits for it, its drop must not block the thread of a runtime.
+        connecting(|| self.build().map(|client| client.to_async())).await
     }
 }
 
