@@ -26,7 +26,7 @@ fn client() -> Result<Client> {
 }
 
 pub async fn connect() -> Connected<Fairlock> {
-    let client = AsyncClient::connect(client).await?;
+    let client = client()?.to_async();
     Ok(Fairlock { client, guard: None })
 }
 
