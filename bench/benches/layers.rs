@@ -1,8 +1,8 @@
 //! The layers one by one: `cargo bench --manifest-path bench/Cargo.toml`. Those on Redis need a URL in BENCH_REDIS.
 
 use divan::{AllocProfiler, Bencher};
-use fairlock::backend::{Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, only};
 use fairlock::admin::{LockKind, LockName};
+use fairlock::backend::{Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, only};
 use fairlock::owner::OwnerId;
 use fairlock::settings::Discipline;
 use fairlock::{Client, Lock, MemoryBackend, RedisBackend};

@@ -17,9 +17,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use fairlock::backend::{
-    Acquire, Acquired, Backend, Hold, LockId, Place, Released, RequestId, Wake, WakeSink, only};
 use fairlock::admin::{LockKind, LockName};
+use fairlock::backend::{
+    Acquire, Acquired, Backend, Hold, LockId, Place, Released, RequestId, Wake, WakeSink, only,
+};
 use fairlock::owner::{ClientId, OwnerId};
 use fairlock::settings::Discipline;
 use fairlock::{FencingToken, RedisBackend};

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use fairlock::backend::{
-    Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, Subscription, Wake, WakeSink, only};
 use fairlock::admin::{LockKind, LockName};
+use fairlock::backend::{
+    Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, Subscription, Wake, WakeSink, only,
+};
 use fairlock::owner::{ClientId, OwnerId};
 use fairlock::{FencingToken, PostgresBackend};
 use postgres::NoTls;

@@ -1,7 +1,9 @@
 //! fairlock on Redis, PostgreSQL or files, whichever the address names.
 
 use fairlock::settings::{ClientBuilder, Durability, RedisBuilder};
-use fairlock::{AsyncClient, AsyncGuard, Client, Error, FileBackend, PostgresBackend, RedisBackend, Result, TryLock};
+use fairlock::{
+    AsyncClient, AsyncGuard, Client, Error, FileBackend, PostgresBackend, RedisBackend, Result, TryLock,
+};
 
 use crate::words::{Connected, Said, Words, address, set};
 
