@@ -13,7 +13,7 @@ use std::process::{self, ExitCode};
 use std::thread;
 use std::time::Duration;
 
-use fairlock::waits::Cancel;
+use fairlock::waits::CancelToken;
 use fairlock::{Error, FencingToken, Lock};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn StdError>> {
     let label = common::option("--label").unwrap_or_else(|| format!("process {}", process::id()));
     let client = common::builder()?.lease(LEASE).label(&label).build()?;
-    let stop = Cancel::new();
+    let stop = CancelToken::new();
     let lock = client.fair_lock("lock:example-leader")?.cancelled_by(&stop);
 
     let (mut signals, ended) = (Signals::new([SIGTERM, SIGINT])?, stop.clone());
@@ -60,13 +60,13 @@ fn run() -> Result<(), Box<dyn StdError>> {
     Ok(())
 }
 
-/// Leads whenever it is this process's turn, until the lock's `Cancel` ends it.
+/// Leads whenever it is this process's turn, until the lock's `CancelToken` ends it.
 fn campaign(lock: &Lock, label: &str) -> fairlock::Result<()> {
     lock.lead(|term| -> fairlock::Result<()> {
         println!("{label} leads, token {}", term.token());
         loop {
             act(label, term.token());
-            term.pause(PAUSE)?; // ends early, with an error, if the term is over
+            term.sleep(PAUSE)?; // ends early, with an error, if the term is over
         }
     })?
     .unwrap_or(Ok(())) // a drain has ended the campaign in order
@@ -78,7 +78,7 @@ fn act(label: &str, token: FencingToken) {
 }
 
 /// Says who leads whenever that changes. Any process may look, not only candidates.
-fn watch(lock: &Lock, stop: &Cancel, label: &str) {
+fn watch(lock: &Lock, stop: &CancelToken, label: &str) {
     let mut leader = None;
     while !stop.is_cancelled() {
         match lock.admin().inspect() {

@@ -114,7 +114,7 @@ pub mod stats {
 
 /// What only tests need: time that they move, and faults that they plan.
 pub mod testing {
-    pub use fairlock_core::{Attendance, ManualClock};
+    pub use fairlock_core::{Attendance, ManualClock, Sink};
     #[cfg(feature = "memory")]
     pub use fairlock_memory::{Faults, Operation};
 }
@@ -123,7 +123,7 @@ pub mod testing {
 pub mod waits {
     #[cfg(feature = "crossbeam-channel-0_5")]
     pub use fairlock_core::crossbeam_channel as crossbeam_channel_0_5;
-    pub use fairlock_core::{Busy, Cancel, Locking, Receiver, Request, SlowWait, TryLocking};
+    pub use fairlock_core::{Busy, CancelToken, LockFuture, Receiver, Request, SlowWait, TryLockFuture};
 }
 
 #[cfg(all(doctest, feature = "memory", feature = "redisson"))]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId, only};
-use fairlock_core::{Cancel, Error, LockKind, LockName, LostCause, OwnerId};
+use fairlock_core::{CancelToken, Error, LockKind, LockName, LostCause, OwnerId};
 
 use super::shared::{assert_waits, granted, is_kept, rw_locks, rw_locks_of_one};
 use super::{DEAD, Harness, LEASE, PATIENCE, SLACK, client, client_with, until};
@@ -205,7 +205,7 @@ pub fn a_blocked_head_that_leaves_lets_the_others_in(harness: &impl Harness) {
     let (first, second) = (granted(first), granted(second));
     assert_eq!(a.admin().inspect().unwrap().taken(), 3);
     second.unlock().unwrap();
-    let cancel = Cancel::new();
+    let cancel = CancelToken::new();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| b.cancelled_by(&cancel).write().map(drop));
         until("the writer waits", || a.admin().inspect().unwrap().queue_length == 1);

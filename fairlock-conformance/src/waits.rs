@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use fairlock_core::{Cancel, Error};
+use fairlock_core::{CancelToken, Error};
 
 use super::{
     Harness, LEASE, PATIENCE, Promise, client, client_with, lock, lock_of, until, until_in_queue,
@@ -57,7 +57,7 @@ pub fn a_timed_wait_ends_on_time_and_leaves_nothing(harness: &impl Harness) {
 pub fn a_cancelled_wait_ends_at_once_and_leaves_nothing(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "cancel"), lock(harness, "cancel"));
     let guard = ours.lock().unwrap();
-    let cancel = Cancel::new();
+    let cancel = CancelToken::new();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| theirs.cancelled_by(&cancel).lock().map(drop));
         until_waiting(harness, &ours, 1);
@@ -75,7 +75,7 @@ pub fn a_cancelled_wait_ends_at_once_and_leaves_nothing(harness: &impl Harness) 
 pub fn a_wait_cancelled_during_its_request_leaves_no_hold_behind(harness: &impl Harness) {
     let (ours, theirs) = (lock(harness, "crossed"), lock(harness, "crossed"));
     for _ in 0..50 {
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         thread::scope(|scope| {
             let asker = scope.spawn(|| {
                 ours.cancelled_by(&cancel).try_lock_for(LEASE * 5).map(|tried| drop(tried.granted().unwrap()))

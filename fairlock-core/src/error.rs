@@ -34,7 +34,7 @@ pub enum Error {
     },
     /// The hold ended before it was released: another owner may have had the lock since.
     Lost(Lost),
-    /// [`Cancel::cancel`](crate::Cancel::cancel) ended the wait.
+    /// [`CancelToken::cancel`](crate::CancelToken::cancel) ended the wait.
     #[non_exhaustive]
     Cancelled {
         /// The lock.

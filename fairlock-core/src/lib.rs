@@ -28,6 +28,7 @@ mod losses;
 mod outage;
 mod shared;
 mod shutdown;
+mod sink;
 mod snapshot;
 mod stats;
 mod tasks;
@@ -45,12 +46,13 @@ pub use error::{Busy, Error, Lost, LostCause, Result, SlowWait};
 pub use handle::connecting;
 pub use handle::{
     Admin, AllGuard, AsyncAdmin, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore,
-    Client, ClientBuilder, Guard, Lock, Locking, Owner, Ownership, Receiver, Request, RwLock, Semaphore,
-    Term, ThisThread, TryLock, TryLocking,
+    Client, ClientBuilder, Guard, Lock, LockFuture, Owner, Ownership, Receiver, Request, RwLock, Semaphore,
+    Term, ThisThread, TryLock, TryLockFuture,
 };
 pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
+pub use sink::Sink;
 pub use snapshot::{HeldLock, WaitingRequest};
 pub use stats::{NotGranted, NotGrantedByKind, Stats, Times};
 #[doc(hidden)]
 pub use time::Driver;
-pub use time::{Attendance, Cancel, Clock, ManualClock};
+pub use time::{Attendance, CancelToken, Clock, ManualClock};

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::error::Lost;
 use crate::logging::{LineLimit, log_line};
-use crate::time::{Cancel, TaskSlot};
+use crate::time::{CancelToken, TaskSlot};
 
 type Callback = Arc<dyn Fn(&Lost) + Send + Sync>;
 
@@ -24,7 +24,7 @@ pub(crate) struct FirstLoss(Arc<LossListener>);
 struct LossListener {
     /// The sender; none once the channel is closed.
     sender: Mutex<Option<Sender<Lost>>>,
-    ends_waits: Cancel,
+    ends_waits: CancelToken,
     /// The waker of a task that waits for the loss.
     task: TaskSlot,
 }
@@ -34,13 +34,13 @@ impl RefUnwindSafe for LossListener {} // see `Shared`
 impl FirstLoss {
     pub(crate) fn new() -> (FirstLoss, Receiver<Lost>) {
         let (sender, lost) = bounded(1);
-        let (sender, ends_waits) = (Mutex::new(Some(sender)), Cancel::new());
+        let (sender, ends_waits) = (Mutex::new(Some(sender)), CancelToken::new());
         let listener = LossListener { sender, ends_waits, task: TaskSlot::default() };
         (FirstLoss(Arc::new(listener)), lost)
     }
 
     /// Ends the waits that go on beside these holds.
-    pub(crate) fn cancel(&self) -> &Cancel {
+    pub(crate) fn cancel(&self) -> &CancelToken {
         &self.0.ends_waits
     }
 

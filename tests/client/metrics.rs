@@ -71,7 +71,7 @@ fn life() -> Client {
     let mut late = own("orders").request().unwrap();
     clock.advance(2 * S);
     assert!(late.wait_for(Duration::ZERO).unwrap().granted().is_none(), "it keeps its place");
-    assert!(late.leave().unwrap().granted().is_none());
+    assert!(late.withdraw().unwrap().granted().is_none());
     backend.faults().fail_next(Operation::Acquire, 2);
     client.semaphore("permits", 2).unwrap().try_acquire().unwrap_err();
     guard.leak();

@@ -185,7 +185,7 @@ pub(super) fn wait(
         Some(Ended::Signalled(signal)) => Waited::Signalled(signal),
         Some(Ended::Lost(lost)) => Waited::Lost(lost),
         Some(Ended::InVain(failure)) => Waited::InVain(failure),
-        Some(Ended::TimedOut) => match request.leave() {
+        Some(Ended::TimedOut) => match request.withdraw() {
             Ok(TryLock::Granted(guard)) => return Ok(Waited::Granted(guard)),
             Ok(TryLock::Busy(_)) => busy(lock, store, outside.outer),
             Err(error) => Waited::TimedOut(Err(error.into())),

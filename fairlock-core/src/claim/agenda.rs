@@ -15,14 +15,14 @@ use super::{Ask, Claim, ClaimState, End, Failure, GiveUp, Leaving, Phase};
 use crate::backend::{BackendError, Wait};
 use crate::error::LostCause;
 use crate::ids::FencingToken;
-use crate::time::Cancel;
+use crate::time::CancelToken;
 
 /// How long a caller waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Patience {
     pub(crate) wait: Wait,
     pub(crate) deadline: Option<Instant>,
-    pub(crate) cancel: Option<Cancel>,
+    pub(crate) cancel: Option<CancelToken>,
     /// A request keeps its place when the wait is over; a call leaves the queue.
     pub(crate) keeps_place: bool,
 }
@@ -111,7 +111,7 @@ impl Claim {
             }
             Phase::Waiting(_) => {}
         }
-        let cancelled = patience.cancel.as_ref().is_some_and(Cancel::is_cancelled);
+        let cancelled = patience.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
         // A wait of zero that joins a longer wait only checks the claim; any other call asks at least once.
         let only_checks = patience.wait == Wait::No && self.wait != Wait::No;
         let is_over = patience.deadline.is_some_and(|deadline| deadline <= now);

@@ -16,7 +16,7 @@ use crate::error::{Busy, Error, Result};
 use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
 use crate::logging::log_line;
 use crate::stats::{Event, Outcome};
-use crate::time::{self, Cancel, MOMENT};
+use crate::time::{self, CancelToken, MOMENT};
 
 /// What a caller wants.
 #[derive(Clone, Copy)]
@@ -258,7 +258,7 @@ impl Parts<'_> {
             if self.config.stop.is_closed() {
                 return Err(error_of(&claim.lock.name, Failure::Shutdown));
             }
-            if patience.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+            if patience.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
                 return Err(Error::Cancelled { lock: claim.lock.name.clone() });
             }
             let now = self.config.now();

@@ -8,7 +8,7 @@ use super::admin::{Admin, AsyncAdmin};
 use super::guard::{Guard, Owner, Ownership, ThisThread, TryLock};
 use super::lock::{Lock, terms};
 use super::request::{Caller, Request};
-use super::tasks::{AsyncGuard, AsyncHold, AsyncLock, Locking, TryLocking};
+use super::tasks::{AsyncGuard, AsyncHold, AsyncLock, LockFuture, TryLockFuture};
 use crate::error::{Error, Result};
 use crate::stats::Stats;
 
@@ -174,7 +174,7 @@ impl AsyncRwLock {
     ///
     /// # Errors
     /// See [`RwLock`].
-    pub fn read(&self) -> Locking {
+    pub fn read(&self) -> LockFuture {
         self.read.lock()
     }
 
@@ -182,7 +182,7 @@ impl AsyncRwLock {
     ///
     /// # Errors
     /// See [`RwLock`].
-    pub fn try_read(&self) -> TryLocking {
+    pub fn try_read(&self) -> TryLockFuture {
         self.read.try_lock()
     }
 
@@ -190,7 +190,7 @@ impl AsyncRwLock {
     ///
     /// # Errors
     /// See [`RwLock`].
-    pub fn try_read_for(&self, timeout: Duration) -> TryLocking {
+    pub fn try_read_for(&self, timeout: Duration) -> TryLockFuture {
         self.read.try_lock_for(timeout)
     }
 
@@ -198,7 +198,7 @@ impl AsyncRwLock {
     ///
     /// # Errors
     /// See [`RwLock`].
-    pub fn write(&self) -> Locking {
+    pub fn write(&self) -> LockFuture {
         self.write.lock()
     }
 
@@ -206,7 +206,7 @@ impl AsyncRwLock {
     ///
     /// # Errors
     /// See [`RwLock`].
-    pub fn try_write(&self) -> TryLocking {
+    pub fn try_write(&self) -> TryLockFuture {
         self.write.try_lock()
     }
 
@@ -214,7 +214,7 @@ impl AsyncRwLock {
     ///
     /// # Errors
     /// See [`RwLock`].
-    pub fn try_write_for(&self, timeout: Duration) -> TryLocking {
+    pub fn try_write_for(&self, timeout: Duration) -> TryLockFuture {
         self.write.try_lock_for(timeout)
     }
 

@@ -15,7 +15,7 @@ use crate::flow::Effort;
 use crate::ids::{LockKind, LockName};
 use crate::shared::Handles;
 use crate::stats::Stats;
-use crate::time::{self, Cancel};
+use crate::time::{self, CancelToken};
 
 /// A handle of a named lock. Cheap to clone; all handles of one name are one lock, whichever client made them.
 ///
@@ -322,9 +322,9 @@ impl<O: Ownership> Lock<O> {
         Lock(Caller { terms, ..self.0.clone() })
     }
 
-    /// A handle whose waits end with [`Error::Cancelled`] once [`Cancel::cancel`] is called.
+    /// A handle whose waits end with [`Error::Cancelled`] once [`CancelToken::cancel`] is called.
     #[must_use]
-    pub fn cancelled_by(&self, cancel: &Cancel) -> Lock<O> {
+    pub fn cancelled_by(&self, cancel: &CancelToken) -> Lock<O> {
         Lock(Caller { cancel: Some(cancel.clone()), ..self.0.clone() })
     }
 }
@@ -361,7 +361,7 @@ impl<O: Ownership> Lock<O> {
 
 impl<O: Ownership> Lock<O> {
     /// Leads whenever it is this caller's turn: waits for the lock, and calls `f`, which leads until its term is over: by a loss, a
-    /// [`Cancel`](crate::Cancel) of this handle, or a [`drain`](crate::Client::drain). After a loss, or while the server does not answer,
+    /// [`CancelToken`](crate::CancelToken) of this handle, or a [`drain`](crate::Client::drain). After a loss, or while the server does not answer,
     /// it asks again, at the tail of the queue.
     ///
     /// ```no_run
@@ -373,13 +373,13 @@ impl<O: Ownership> Lock<O> {
     ///     println!("leads, token {}", term.token());
     ///     loop {
     ///         act(term.token());
-    ///         term.pause(Duration::from_millis(100))?; // ends early, with an error, if the term is over
+    ///         term.sleep(Duration::from_millis(100))?; // ends early, with an error, if the term is over
     ///     }
     /// })?;
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     ///
-    /// `f` leads as long as it does not return: [`Term::check`] and [`Term::pause`] tell it when to. To return before is to resign:
+    /// `f` leads as long as it does not return: [`Term::check`] and [`Term::sleep`] tell it when to. To return before is to resign:
     /// the lock is released, and this call returns what `f` returned. It returns `None` if a drain or a
     /// [`shutdown`](crate::Client::shutdown) has ended the campaign, or the term; what `f` returned is dropped then.
     ///
@@ -426,7 +426,7 @@ impl<O: Ownership> Term<'_, O> {
     /// Says whether the term goes on, for a `?` before each act. Asks no server.
     ///
     /// # Errors
-    /// Why the term is over: [`Error::Lost`]; [`Error::Cancelled`], by the [`Cancel`](crate::Cancel) of the handle;
+    /// Why the term is over: [`Error::Lost`]; [`Error::Cancelled`], by the [`CancelToken`](crate::CancelToken) of the handle;
     /// [`Error::Shutdown`], in a [`drain`](crate::Client::drain).
     pub fn check(&self) -> Result<()> {
         self.guard.check()?;
@@ -437,7 +437,7 @@ impl<O: Ownership> Term<'_, O> {
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    pub fn pause(&self, time: Duration) -> Result<()> {
+    pub fn sleep(&self, time: Duration) -> Result<()> {
         let (claim, config) = (&self.guard.claim, &self.candidate.shared.config);
         let _here = config.clock.attend();
         let until = config.now().checked_add(time);
@@ -541,7 +541,7 @@ macro_rules! terms {
 
             /// As [`Lock::cancelled_by`](crate::Lock::cancelled_by), for all waits by this handle.
             #[must_use]
-            pub fn cancelled_by(&self, cancel: &crate::time::Cancel) -> Self {
+            pub fn cancelled_by(&self, cancel: &crate::time::CancelToken) -> Self {
                 self.with_lock(|lock| lock.cancelled_by(cancel))
             }
         }

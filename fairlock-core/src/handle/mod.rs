@@ -16,7 +16,7 @@ pub use kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
 pub use lock::{Lock, Term};
 pub use receiver::Receiver;
 pub use request::Request;
-pub use tasks::{AsyncGuard, AsyncHold, AsyncLock, Locking, TryLocking};
+pub use tasks::{AsyncGuard, AsyncHold, AsyncLock, LockFuture, TryLockFuture};
 
 #[cfg(test)]
 mod tests {
@@ -32,7 +32,7 @@ mod tests {
             let _ = [may::<Lock<O>>, may::<RwLock<O>>, may::<Guard<O>>, may::<Request<O>>];
         }
         let _ = [may_all_of::<ThisThread>, may_all_of::<Owner>];
-        let _ = [may::<Client>, may::<Semaphore>, may::<AllGuard>, may::<crate::Cancel>];
+        let _ = [may::<Client>, may::<Semaphore>, may::<AllGuard>, may::<crate::CancelToken>];
         let _ = [may::<ClientBuilder>, may::<crate::Clock>, may::<crate::ManualClock>];
         let _ = [may::<AsyncClient>, may::<AsyncLock>, may::<AsyncGuard>];
     }

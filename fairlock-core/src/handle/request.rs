@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::flow::{Taken, WaitOutcome, Wish};
 use crate::ids::{FencingToken, OwnerId};
 use crate::shared::Handles;
-use crate::time::Cancel;
+use crate::time::CancelToken;
 
 /// A place in the queue of a lock. A thread has a `Request`, which can't leave it; the `Request<Owner>` of an [`Owner`](crate::Owner) may.
 /// Dropping it leaves the queue, or releases the lock if it was granted.
@@ -73,7 +73,7 @@ impl<O: Ownership> Request<O> {
     }
 
     /// Waits for the lock, at most `timeout`; after [`TryLock::Busy`] the request keeps its place. It is busy also while the server
-    /// does not answer, until the outage limit is over: [`leave`](Self::leave) tells the two apart.
+    /// does not answer, until the outage limit is over: [`withdraw`](Self::withdraw) tells the two apart.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -100,14 +100,14 @@ impl<O: Ownership> Request<O> {
     /// let lock = client.fair_lock("lock:orders")?;
     /// let guard = lock.lock()?;
     /// let request = lock.owned_by(&client.new_owner())?.request()?;
-    /// assert!(request.leave()?.granted().is_none()); // this thread has it
+    /// assert!(request.withdraw()?.granted().is_none()); // this thread has it
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`wait`](Self::wait). [`Error::Unavailable`] if the last attempt was refused or not answered: then who has the lock is not
     /// known.
-    pub fn leave(mut self) -> Result<TryLock<Guard<O>>> {
+    pub fn withdraw(mut self) -> Result<TryLock<Guard<O>>> {
         let patience = self.caller.patience(Wait::UpTo(Duration::ZERO));
         let claim = self.take_claim()?;
         match self.caller.shared.parts().wait_for(&claim, &patience)? {
@@ -169,7 +169,7 @@ pub(super) struct Caller<O> {
     pub(super) terms: Terms,
     /// How many of the lock's units the caller wants.
     pub(super) units: u32,
-    pub(super) cancel: Option<Cancel>,
+    pub(super) cancel: Option<CancelToken>,
 }
 
 impl<O: Ownership> Caller<O> {

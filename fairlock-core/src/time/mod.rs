@@ -95,7 +95,7 @@ pub(crate) struct Signal {
     changed: Condvar,
 }
 
-/// What a [`Cancel`](crate::Cancel) wakes.
+/// What a [`CancelToken`](crate::CancelToken) wakes.
 pub(crate) trait Raise: Send + Sync {
     fn raise(&self);
 }
@@ -335,12 +335,12 @@ fn keep_for_later(waker: Waker) -> Option<Waker> {
 
 /// Ends the waits of every handle from [`Lock::cancelled_by`](crate::Lock::cancelled_by). Clones are one and the same.
 #[derive(Clone, Debug, Default)]
-pub struct Cancel(Arc<Inner>);
+pub struct CancelToken(Arc<Inner>);
 
-impl Cancel {
+impl CancelToken {
     /// Makes one that is not cancelled.
-    pub fn new() -> Cancel {
-        Cancel::default()
+    pub fn new() -> CancelToken {
+        CancelToken::default()
     }
 
     /// Ends all waits, those under way and all later ones, with [`Error::Cancelled`](crate::Error::Cancelled).
@@ -373,7 +373,7 @@ struct Inner {
 impl RefUnwindSafe for Inner {} // see `Shared`
 
 pub(crate) struct Listening {
-    cancel: Cancel,
+    cancel: CancelToken,
     listener: Weak<dyn Raise>,
 }
 
@@ -744,7 +744,7 @@ mod tests {
     /// A wait that is over is told nothing, and leaves nothing behind.
     #[test]
     fn a_wait_that_is_over_is_told_nothing() {
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         let waits = [(); 3].map(|()| Arc::new(Waiting::default()));
         let [one, two, three] = waits.each_ref().map(|wait| cancel.listen(wait));
         drop(two);

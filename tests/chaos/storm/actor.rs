@@ -8,7 +8,7 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::waits::Cancel;
+use fairlock::waits::CancelToken;
 use fairlock::{Error, FencingToken};
 
 use crate::bounds::Limit;
@@ -48,7 +48,7 @@ struct Request {
     request: Pending,
     ask: Ask,
     since: Duration,
-    cancel: Cancel,
+    cancel: CancelToken,
     /// As far as it can be known.
     owner: Option<String>,
     using: Using,
@@ -180,7 +180,7 @@ impl Actor {
         what: String,
         life: &Arc<Life>,
         limit: Limit,
-        cancel: &Cancel,
+        cancel: &CancelToken,
         act: impl FnOnce() -> T,
     ) -> T {
         call(&self.world, self.number, what, life, limit, cancel, act)
@@ -190,7 +190,7 @@ impl Actor {
     fn judge(
         &self,
         error: &Error,
-        (began, cancel): (Duration, &Cancel),
+        (began, cancel): (Duration, &CancelToken),
         life: &Arc<Life>,
         what: &str,
         reasons: Reasons,
@@ -259,10 +259,10 @@ impl Actor {
     }
 
     /// The one that is not cancelled yet.
-    fn cancel(&self) -> Cancel {
+    fn cancel(&self) -> CancelToken {
         let mut cancel = locked(&self.world.cancels[self.number]);
         if cancel.0.is_cancelled() {
-            *cancel = (Cancel::new(), None);
+            *cancel = (CancelToken::new(), None);
         }
         cancel.0.clone()
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::waits::Cancel;
+use fairlock::waits::CancelToken;
 
 use crate::life::Life;
 use crate::look::{BUSY, RETRY, SLACK};
@@ -17,7 +17,7 @@ pub struct Call {
     pub began: Duration,
     pub limit: Limit,
     /// Of the token that it waits under: when that was cancelled is known by the actor's number.
-    pub cancel: Cancel,
+    pub cancel: CancelToken,
 }
 
 /// How long a call may take.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fairlock::admin::{LockKind, LockState, Waiter};
 use fairlock::owner::{Owner, OwnerId, Ownership};
-use fairlock::waits::Cancel;
+use fairlock::waits::CancelToken;
 use fairlock::{AsyncClient, AsyncHold, AsyncLock, Client, Guard, Lock, Result, Semaphore, Term, TryLock};
 
 use crate::actor::Site;
@@ -22,7 +22,7 @@ pub enum Handle {
 }
 
 impl Handle {
-    pub fn of(using: &Using, ask: Ask, cancel: &Cancel) -> Result<Handle> {
+    pub fn of(using: &Using, ask: Ask, cancel: &CancelToken) -> Result<Handle> {
         let (client, name) = (&using.client, name_of(ask.lock));
         let owner = ask.owner.and_then(|owner| using.life.owner(owner));
         let lock = match ask.kind {
@@ -146,7 +146,7 @@ fn work<O: Ownership>(
     };
     let lead = |term: &Term<'_, O>| {
         let _work = site.begin(term.owner().as_str(), term.token());
-        let _ = term.pause(site.lasts(lasts));
+        let _ = term.sleep(site.lasts(lasts));
     };
     match how {
         How::With(Wait::No) => lock.try_with(act).map(done),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fairlock::owner::{Owner, Ownership};
 use fairlock::waits::Receiver;
-use fairlock::waits::{Cancel, Locking, Request};
+use fairlock::waits::{CancelToken, LockFuture, Request};
 use fairlock::{AllGuard, AsyncGuard, Error, FencingToken, Guard, Lost, Result};
 
 use crate::bounds::{Call, Limit};
@@ -28,7 +28,7 @@ pub enum Pending {
     Thread(Request),
     Owned(Request<Owner>),
     /// A future that was polled.
-    Task(Locking),
+    Task(LockFuture),
     /// One that was ready at once.
     TaskIsReady(AsyncGuard),
 }
@@ -40,7 +40,7 @@ pub fn call<T>(
     what: String,
     life: &Arc<Life>,
     limit: Limit,
-    cancel: &Cancel,
+    cancel: &CancelToken,
     act: impl FnOnce() -> T,
 ) -> T {
     world.note(format_args!("a{number} with {life}: {what}"));
@@ -77,7 +77,7 @@ pub fn end_client(world: &World, using: &Using, number: usize, how: ClientEnd) {
         ClientEnd::Drain(at_most) => ("drain", Limit::Drain(at_most)),
     };
     let (by_task, tasks) = (is_by_task(number), using.client.to_async());
-    let result = call(world, number, what.into(), life, limit, &Cancel::new(), || match how {
+    let result = call(world, number, what.into(), life, limit, &CancelToken::new(), || match how {
         ClientEnd::Shutdown if by_task => task::wait_for(world, tasks.shutdown()),
         ClientEnd::Shutdown => using.client.shutdown(),
         ClientEnd::Drain(at_most) => {
@@ -238,7 +238,7 @@ type Waited = (Option<AnyGuard>, Option<Pending>);
 
 impl Pending {
     /// Polls it once: its place is taken.
-    pub fn begin(world: &World, mut locking: Locking) -> Result<Pending> {
+    pub fn begin(world: &World, mut locking: LockFuture) -> Result<Pending> {
         Ok(match task::wait(world, &mut locking, Some(Duration::ZERO)) {
             Some(guard) => Pending::TaskIsReady(guard?),
             None => Pending::Task(locking),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::admin::LockName;
-use fairlock::waits::Cancel;
+use fairlock::waits::CancelToken;
 use fairlock::{Error, FencingToken, LostCause, Result};
 
 use crate::life::{Answers, Life, Told};
@@ -34,7 +34,7 @@ pub struct Reasons {
 pub fn error(
     world: &World,
     error: &Error,
-    (began, cancel): (Duration, &Cancel),
+    (began, cancel): (Duration, &CancelToken),
     life: &Arc<Life>,
     what: &str,
     reasons: Reasons,

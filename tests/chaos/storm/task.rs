@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fairlock::owner::Owner;
 use fairlock::settings::Clock;
-use fairlock::waits::{Cancel, TryLocking};
+use fairlock::waits::{CancelToken, TryLockFuture};
 use fairlock::{Client, Guard, MemoryBackend};
 
 use crate::world::World;
@@ -22,7 +22,7 @@ pub struct Bell {
 }
 
 /// Ends one sleep.
-struct Ring(Cancel);
+struct Ring(CancelToken);
 
 impl Wake for Ring {
     fn wake(self: Arc<Self>) {
@@ -40,12 +40,12 @@ impl Bell {
     }
 
     /// Ready after this time.
-    pub fn nap(&self, time: Duration) -> TryLocking {
+    pub fn nap(&self, time: Duration) -> TryLockFuture {
         self.client.fair_lock("bell").expect("as before").to_async().try_lock_for(time)
     }
 
     /// Until it rings, or so long.
-    fn sleep(&self, until_it_rings: &Cancel, at_most: Option<Duration>) {
+    fn sleep(&self, until_it_rings: &CancelToken, at_most: Option<Duration>) {
         let lock = self.client.fair_lock("bell").and_then(|lock| lock.owned_by(&self.client.new_owner()));
         let lock = lock.expect("as before").cancelled_by(until_it_rings);
         match at_most {
@@ -63,7 +63,7 @@ pub fn wait<F: Future + Unpin>(
 ) -> Option<F::Output> {
     let until = at_most.map(|time| world.now() + time);
     loop {
-        let ring = Cancel::new();
+        let ring = CancelToken::new();
         let waker = Waker::from(Arc::new(Ring(ring.clone())));
         if let Poll::Ready(output) = Pin::new(&mut *future).poll(&mut Context::from_waker(&waker)) {
             return Some(output);

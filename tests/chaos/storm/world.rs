@@ -12,7 +12,7 @@ use fairlock::backend::Backend;
 use fairlock::owner::ClientId;
 use fairlock::settings::Clock;
 use fairlock::testing::ManualClock;
-use fairlock::waits::Cancel;
+use fairlock::waits::CancelToken;
 use fairlock::{Client, MemoryBackend, RedisBackend};
 use fairlock_tests::look_until;
 pub use fairlock_tests::oracle::Promise;
@@ -58,7 +58,7 @@ pub struct World {
     /// With a real clock: when the driver looked last, and when and by how much the machine was seen late.
     pulse: Mutex<(Duration, Vec<(Duration, Duration)>)>,
     pub calls: Mutex<Vec<Option<Call>>>,
-    pub cancels: Vec<Mutex<(Cancel, Option<Duration>)>>,
+    pub cancels: Vec<Mutex<(CancelToken, Option<Duration>)>>,
     journal: Mutex<Vec<String>>,
     findings: Mutex<Vec<Finding>>,
     over: AtomicBool,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fairlock::admin::LockName;
 use fairlock::owner::Ownership;
 use fairlock::testing::Operation;
-use fairlock::waits::Cancel;
+use fairlock::waits::CancelToken;
 use fairlock::{Error, Guard, Lock, LostCause, TryLock};
 
 use crate::World;
@@ -130,7 +130,7 @@ fn a_closure_is_not_called_without_the_lock() {
     assert_eq!(lock.admin().inspect().unwrap().queue_length, 0);
 
     // Cancelled.
-    let cancel = Cancel::new();
+    let cancel = CancelToken::new();
     cancel.cancel();
     assert!(matches!(lock.cancelled_by(&cancel).with(|_| never()), Err(Error::Cancelled { .. })));
     drop(holder);

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::owner::Owner;
-use fairlock::waits::Cancel;
+use fairlock::waits::CancelToken;
 use fairlock::{AsyncGuard, Client, Guard, Lock, MemoryBackend, Result};
 use fairlock_tests::files::root;
 use fairlock_tests::locks::patient;
@@ -138,7 +138,7 @@ fn story(form: Form, ours: &Lock, other: &Lock<Owner>) {
         let nobody_waits =
             || eventually("no request is left", || other.admin().inspect().unwrap().queue_length == 0);
         nobody_waits(); // the cancel would take that request for the next one
-        let cancel = Cancel::new();
+        let cancel = CancelToken::new();
         thread::scope(|scope| {
             scope.spawn(|| {
                 eventually("it waits", || other.admin().inspect().unwrap().queue_length == 1);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::testing::Operation;
-use fairlock::waits::Cancel;
+use fairlock::waits::CancelToken;
 use fairlock::{AsyncLock, Client, FencingToken, Lock, MemoryBackend, TryLock};
 use fairlock_tests::{Alone, RedisServer, eventually};
 use futures::executor::block_on;
@@ -78,7 +78,7 @@ enum Candidate {
 }
 
 impl Candidate {
-    fn both(client: &Client, name: &str, stop: &Cancel) -> [Candidate; 2] {
+    fn both(client: &Client, name: &str, stop: &CancelToken) -> [Candidate; 2] {
         let lock = client.fair_lock(name).unwrap().cancelled_by(stop);
         [Candidate::Task(lock.to_async()), Candidate::Thread(lock)]
     }
@@ -96,7 +96,7 @@ impl Candidate {
                 .lead(|term| -> fairlock::Result<()> {
                     terms.begins(term.token());
                     while !resigns() {
-                        term.pause(Duration::from_millis(1))?;
+                        term.sleep(Duration::from_millis(1))?;
                     }
                     term.check()
                 })
@@ -130,8 +130,8 @@ fn a_leader_steps_down_in_a_drain_and_a_candidate_ends() {
     {
         for nth in 0..2 {
             for [client, other] in [in_memory(), on_redis(&server)] {
-                let leader = Candidate::both(&client, "drained", &Cancel::new())[nth].clone();
-                let second = Candidate::both(&client, "drained", &Cancel::new())[1 - nth].clone();
+                let leader = Candidate::both(&client, "drained", &CancelToken::new())[nth].clone();
+                let second = Candidate::both(&client, "drained", &CancelToken::new())[1 - nth].clone();
                 let (terms, none) = (Terms::default(), Terms::default());
                 thread::scope(|scope| {
                     let leads = scope.spawn(|| leader.leads(&terms, || false));
@@ -160,7 +160,7 @@ fn a_candidate_asks_again_after_an_outage_and_a_loss() {
         let store = MemoryBackend::new();
         let limit = Duration::from_millis(50);
         let client = Client::builder(store.clone()).outage_limit(limit).build().unwrap();
-        let candidate = Candidate::both(&client, "outage", &Cancel::new())[nth].clone();
+        let candidate = Candidate::both(&client, "outage", &CancelToken::new())[nth].clone();
         store.faults().fail_next(Operation::Acquire, 8);
         let (terms, resigns) = (Terms::default(), AtomicUsize::new(0));
         thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! What callers with little time, cancelled ones and several of one owner are told; and what a claim tells of itself.
 
 use super::*;
-use crate::time::Cancel;
+use crate::time::CancelToken;
 
 /// And waits for the answer.
 #[test]
@@ -125,7 +125,7 @@ fn the_ways_of_a_grant_have_names() {
 fn a_cancel_raises_the_signal_of_its_claim() {
     let case = Case::new();
     let claim = Arc::new(case.claim);
-    let cancel = Cancel::new();
+    let cancel = CancelToken::new();
     let seen = claim.signal.generation();
     let listening = cancel.listen(&claim);
     cancel.cancel();

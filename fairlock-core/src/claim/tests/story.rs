@@ -15,7 +15,7 @@ use crate::claim::{
     WatchdogStep,
 };
 use crate::tests::scene::{Says, got, rank};
-use crate::time::Cancel;
+use crate::time::CancelToken;
 use crate::{FencingToken, LockKind, LostCause};
 
 pub(super) fn claim() -> Case {
@@ -75,7 +75,7 @@ impl Case {
         patience(self, wait: Wait) { self.patience = Some(self.patience_of(wait)) }
         /// They were cancelled.
         cancelled(self) {
-            let cancel = Cancel::new();
+            let cancel = CancelToken::new();
             cancel.cancel();
             self.patience = Some(Patience { cancel: Some(cancel), ..self.patience.take().unwrap() });
         }

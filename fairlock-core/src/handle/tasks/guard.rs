@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 
-use super::{AsyncLock, Ends, TryLocking, asked, by_the_client};
+use super::{AsyncLock, Ends, TryLockFuture, asked, by_the_client};
 use crate::backend::{BackendError, BackendErrorKind, RequestId, Wait};
 use crate::backlog::{Cleanup, FirstAttempt, Lasts};
 use crate::claim::{Claim, ReleaseStep};
@@ -429,7 +429,7 @@ impl AsyncLock {
     }
 
     /// Leads whenever it is this task's turn: waits for the lock, and runs the work for as long as the hold lasts. When the term
-    /// is over, by a loss, a [`Cancel`](crate::Cancel) of this handle or a [`drain`](crate::Client::drain), the work is dropped at its
+    /// is over, by a loss, a [`CancelToken`](crate::CancelToken) of this handle or a [`drain`](crate::Client::drain), the work is dropped at its
     /// next `await`. After a loss, or while the server does not answer, it asks again.
     ///
     /// ```
@@ -484,7 +484,7 @@ impl AsyncLock {
 }
 
 async fn finish<W: Future>(
-    locking: TryLocking,
+    locking: TryLockFuture,
     work: impl FnOnce(AsyncHold) -> W,
 ) -> Result<TryLock<W::Output>> {
     match locking.await? {

@@ -31,7 +31,7 @@ use crate::ids::{LockKind, LockName};
 use crate::shared::{Handles, Shared};
 use crate::stats::{Outcome, Stats};
 use crate::tasks;
-use crate::time::{Cancel, Clock, Listening, TaskSlot};
+use crate::time::{CancelToken, Clock, Listening, TaskSlot};
 use crate::timers::no_thread;
 
 /// A [`Lock`] for tasks, made by [`Lock::to_async`]. Cheap to clone. It needs no runtime: its futures are woken by the client.
@@ -79,7 +79,7 @@ use crate::timers::no_thread;
 pub struct AsyncLock(pub(super) Caller<ThisThread>, Ends);
 
 impl<O: Ownership> Lock<O> {
-    /// This lock for tasks, with the terms and the [`Cancel`] of this handle. Its waits and releases block no thread. Makes no round
+    /// This lock for tasks, with the terms and the [`CancelToken`] of this handle. Its waits and releases block no thread. Makes no round
     /// trip.
     pub fn to_async(&self) -> AsyncLock {
         let Caller { shared, lock, terms, units, cancel, .. } = self.0.clone();
@@ -103,15 +103,15 @@ impl AsyncLock {
     ///
     /// # Errors
     /// See [`Lock`].
-    pub fn lock(&self) -> Locking {
-        Locking(Attempt::new(self, Wait::Forever))
+    pub fn lock(&self) -> LockFuture {
+        LockFuture(Attempt::new(self, Wait::Forever))
     }
 
     /// Makes one attempt. It never waits in the queue, and never passes a waiter that does.
     ///
     /// # Errors
     /// See [`Lock`].
-    pub fn try_lock(&self) -> TryLocking {
+    pub fn try_lock(&self) -> TryLockFuture {
         self.obtain(Wait::No)
     }
 
@@ -121,7 +121,7 @@ impl AsyncLock {
     ///
     /// # Errors
     /// See [`Lock`].
-    pub fn try_lock_for(&self, timeout: Duration) -> TryLocking {
+    pub fn try_lock_for(&self, timeout: Duration) -> TryLockFuture {
         self.obtain(wait_of(timeout))
     }
 
@@ -129,7 +129,7 @@ impl AsyncLock {
     ///
     /// # Errors
     /// See [`Lock`].
-    pub fn try_lock_until(&self, deadline: Instant) -> TryLocking {
+    pub fn try_lock_until(&self, deadline: Instant) -> TryLockFuture {
         self.try_lock_for(self.0.time_to(deadline))
     }
 
@@ -147,8 +147,8 @@ impl AsyncLock {
         asked(&self.0.shared, &self.0.lock.name, move || lock.is_locked()).await
     }
 
-    pub(super) fn obtain(&self, wait: Wait) -> TryLocking {
-        TryLocking(Attempt::new(self, wait))
+    pub(super) fn obtain(&self, wait: Wait) -> TryLockFuture {
+        TryLockFuture(Attempt::new(self, wait))
     }
 
     pub(super) fn with_lock(&self, change: impl FnOnce(&Lock) -> Lock) -> AsyncLock {
@@ -163,7 +163,7 @@ terms!(AsyncLock);
 /// After it was ready it has only [`Error::Misuse`].
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
-pub struct Locking(Attempt);
+pub struct LockFuture(Attempt);
 
 /// A wait for a lock that may end without it, of [`AsyncLock::try_lock`] and [`AsyncLock::try_lock_for`]. Dropping it leaves the queue
 /// in the background.
@@ -171,9 +171,9 @@ pub struct Locking(Attempt);
 /// After it was ready it has only [`Error::Misuse`].
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
-pub struct TryLocking(Attempt);
+pub struct TryLockFuture(Attempt);
 
-impl Locking {
+impl LockFuture {
     /// How many waiters are ahead, as last heard; 0 is next. None before that, when it is decided, and where the lock is plain.
     pub fn rank(&self) -> Option<u64> {
         match &self.0.stage {
@@ -183,7 +183,7 @@ impl Locking {
     }
 }
 
-impl Future for Locking {
+impl Future for LockFuture {
     type Output = Result<AsyncGuard>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -199,7 +199,7 @@ impl Future for Locking {
     }
 }
 
-impl Future for TryLocking {
+impl Future for TryLockFuture {
     type Output = Result<TryLock<AsyncGuard>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -220,7 +220,7 @@ enum Stage {
     New,
     Waiting {
         claim: Arc<Claim>,
-        /// To the handle's `Cancel`.
+        /// To the handle's `CancelToken`.
         _listening: Option<Listening>,
     },
     Over,
@@ -266,7 +266,7 @@ impl Attempt {
             // First the waker, then the look: what happens in between wakes the task.
             claim.register(context.waker());
             let step = claim.task_step(self.lock.0.shared.now());
-            let is_cancelled = self.lock.0.cancel.as_ref().is_some_and(Cancel::is_cancelled);
+            let is_cancelled = self.lock.0.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
             if matches!(step, TaskStep::Pending) && !is_cancelled {
                 return Poll::Pending;
             }
@@ -306,7 +306,7 @@ impl Attempt {
 
     fn begin(&mut self) -> Result<Stage> {
         let caller = &self.lock.0;
-        if caller.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+        if caller.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
             return Err(self.cancelled());
         }
         let patience = self.patience.get_or_insert_with(|| caller.patience(self.wait));
@@ -460,7 +460,7 @@ mod tests {
         fn may<T: Send + Unpin + 'static>() {}
         fn is_shared<T: Sync>() {}
         fn is_future(_: impl Future<Output = Result<()>> + Send + 'static) {}
-        let _ = [may::<AsyncLock>, may::<Locking>, may::<TryLocking>, may::<AsyncGuard>];
+        let _ = [may::<AsyncLock>, may::<LockFuture>, may::<TryLockFuture>, may::<AsyncGuard>];
         let _ = [is_shared::<AsyncLock>, is_shared::<AsyncGuard>];
         let _ = |guard: AsyncGuard| is_future(guard.unlock());
     }

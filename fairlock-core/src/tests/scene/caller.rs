@@ -7,14 +7,14 @@ use super::super::support::{Running, S, World};
 use super::super::tasks::Polled;
 use super::told::{End, Guard, Told};
 use crate::claim::Claim;
-use crate::{AsyncLock, Cancel, FencingToken, Owner, Request};
+use crate::{AsyncLock, CancelToken, FencingToken, Owner, Request};
 
 /// What the scene knows of a caller.
 pub(super) struct Caller {
     pub(super) lock: Lock,
     pub(super) name: String,
     pub(super) owner: Owner,
-    pub(super) cancel: Cancel,
+    pub(super) cancel: CancelToken,
     pub(super) guards: Vec<Guard>,
     pub(super) request: Option<Request<Owner>>,
     pub(super) call: Option<Call>,

@@ -209,7 +209,7 @@ impl By {
         }
         leaves(self) {
             let request = self.take_request();
-            self.thread(move || request.leave().told());
+            self.thread(move || request.withdraw().told());
         }
         /// Its future, its guard or its request.
         drops(self) {

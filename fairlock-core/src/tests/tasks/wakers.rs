@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::super::store::{Op, queued};
 use super::super::support::{S, World};
 use super::Wakes;
-use crate::{Cancel, Client, Clock};
+use crate::{CancelToken, Client, Clock};
 
 struct Panics;
 
@@ -62,7 +62,7 @@ impl Wake for Inline {
 }
 
 /// They wait for one lock, and are in the queue.
-fn in_queue(world: &World, name: &str, wakers: &[Waker]) -> Vec<Pin<Box<crate::Locking>>> {
+fn in_queue(world: &World, name: &str, wakers: &[Waker]) -> Vec<Pin<Box<crate::LockFuture>>> {
     let lock = world.async_lock(name);
     let begin = |waker| {
         world.store.plan().acquire.push_back(queued(0));
@@ -177,7 +177,7 @@ fn a_waker_may_poll_inline_wherever_it_is_woken() {
     let world = World::new();
     world.store.plan().acquire.extend([queued(0), queued(0)]);
     let (client, done) = (world.client.clone(), Arc::new(Wakes::default()));
-    let cancel = Cancel::new();
+    let cancel = CancelToken::new();
     let (tells, ends) = (Waker::from(Arc::clone(&done)), cancel.clone());
     Inline::run(async move {
         let lock = client.fair_lock("pushed").unwrap().fixed_lease(3 * S).to_async();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::admin::LockKind;
-use fairlock::waits::Cancel;
+use fairlock::waits::CancelToken;
 
 use super::{Actor, Guard, Request};
 use crate::bounds::Limit;
@@ -77,7 +77,7 @@ impl Actor {
             return;
         }
         let wait = self.patience_for_all(locks, wait);
-        let (life, began, cancel) = (Arc::clone(&using.life), self.world.now(), Cancel::new());
+        let (life, began, cancel) = (Arc::clone(&using.life), self.world.now(), CancelToken::new());
         let asks = locks.iter().map(|lock| Ask {
             lock,
             kind: LockKind::Fair,
@@ -192,7 +192,7 @@ impl Actor {
         let Request { request, ask, owner, using, .. } = self.requests.remove(number);
         let life = Arc::clone(&using.life);
         self.request_ends(&life, ask, owner.as_deref());
-        self.call(format!("drop request {ask:?}"), &life, Limit::AtOnce, &Cancel::new(), || {
+        self.call(format!("drop request {ask:?}"), &life, Limit::AtOnce, &CancelToken::new(), || {
             drop(request);
         });
         if self.world.manual().is_none() {

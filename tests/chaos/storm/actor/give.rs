@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fairlock::Error;
 use fairlock::admin::LockKind;
-use fairlock::waits::Cancel;
+use fairlock::waits::CancelToken;
 
 use super::{Actor, Guard, Leak};
 use crate::bounds::Limit;
@@ -59,7 +59,7 @@ impl Actor {
             locked(&self.world.server).kept.extend(holds.iter().map(|(_, token)| *token));
         }
         let what = format!("{end:?} {ask:?}, tokens {:?}", holds);
-        let result = self.call(what, &life, Limit::AtOnce, &Cancel::new(), || match end {
+        let result = self.call(what, &life, Limit::AtOnce, &CancelToken::new(), || match end {
             End::Unlock => guard.unlock(&self.world),
             End::Keep(at_least) => guard.keep_for(&self.world, at_least),
             End::Drop | End::Leak => {
@@ -80,8 +80,8 @@ impl Actor {
         let (lock, began) = (name_of(ask.lock), self.world.now());
         let was_told = locked(&self.world.holds).guard_ends(&lock, *token);
         let what = format!("unlock leaked {ask:?}, token {token}");
-        let result = self.call(what, life, Limit::AtOnce, &Cancel::new(), || {
-            Handle::of(&using, *ask, &Cancel::new())?.unlock()
+        let result = self.call(what, life, Limit::AtOnce, &CancelToken::new(), || {
+            Handle::of(&using, *ask, &CancelToken::new())?.unlock()
         });
         match result {
             // What was lost may have been replaced by a new hold of the same owner, or forgotten.
@@ -96,14 +96,14 @@ impl Actor {
         let Guard { guard, ask, holds, using } = self.guards.remove(number);
         let (life, began) = (Arc::clone(&using.life), self.world.now());
         let what = format!("renew {ask:?}, tokens {holds:?}");
-        let result = self.call(what, &life, Limit::AtOnce, &Cancel::new(), || guard.renew(&self.world));
+        let result = self.call(what, &life, Limit::AtOnce, &CancelToken::new(), || guard.renew(&self.world));
         match result {
             Ok(left) if left.is_zero() => {
                 self.world
                     .found(Promise::Answer, format!("renew of {ask:?}, tokens {holds:?}, says Ok(0 s)"));
             }
             Ok(_) => {}
-            Err(error) => self.judge(&error, (began, &Cancel::new()), &life, "renew", MAY_BE_LOST),
+            Err(error) => self.judge(&error, (began, &CancelToken::new()), &life, "renew", MAY_BE_LOST),
         }
         self.guards.push(Guard { guard, ask, holds, using });
     }

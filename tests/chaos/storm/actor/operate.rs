@@ -1,7 +1,7 @@
 //! What an actor does as an operator, and to clients.
 
 use fairlock::Result;
-use fairlock::waits::Cancel;
+use fairlock::waits::CancelToken;
 
 use super::Actor;
 use crate::bounds::Limit;
@@ -38,7 +38,7 @@ impl Actor {
 
     fn operate(&self, lock: usize, what: &str, act: impl FnOnce(&Desk) -> Result<()>) {
         let Some(using) = self.world.client(self.client) else { return };
-        let (began, none) = (self.world.now(), Cancel::new());
+        let (began, none) = (self.world.now(), CancelToken::new());
         let program = &self.world.program;
         let result = self.call(format!("{what} L{lock}"), &using.life, Limit::AtOnce, &none, || {
             act(&Desk::of(&self.world, &using.client, (lock, program.locks[lock]), is_by_task(self.number))?)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::FencingToken;
-use fairlock::waits::Cancel;
+use fairlock::waits::CancelToken;
 
 use super::Actor;
 use crate::bounds::{Call, Limit};
@@ -59,7 +59,7 @@ impl Drop for Work<'_> {
         let Work { site: Site { world, actor, life, ask, limit, ended, .. }, token } = self;
         ended.set(Some((locked(&world.holds).guard_ends(&name_of(ask.lock), *token), *token)));
         let what = format!("end of work with {ask:?}, token {token}");
-        let (life, began, cancel) = (Arc::clone(life), world.now(), Cancel::new());
+        let (life, began, cancel) = (Arc::clone(life), world.now(), CancelToken::new());
         locked(&world.calls)[*actor] = Some(Call { what, life, began, limit: *limit, cancel });
     }
 }
