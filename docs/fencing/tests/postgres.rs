@@ -1,18 +1,12 @@
-//! A writer that stood still past its lease is refused, and the newer write stays.
-//!
-//! Needs a server: `docs/fencing-postgres/run` starts one and sets FAIRLOCK_POSTGRES.
+//! On PostgreSQL a writer that stood still past its lease is refused, and a newer holder waits for the commit of an older one.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fairlock::testing::ManualClock;
 use fairlock::{Client, FencingToken, MemoryBackend};
-use fairlock_fencing_postgres::{Fence, TABLE, pass_fence};
-use postgres::NoTls;
-
-fn connect() -> postgres::Client {
-    let url = std::env::var("FAIRLOCK_POSTGRES").expect("docs/fencing-postgres/run sets FAIRLOCK_POSTGRES");
-    postgres::Client::connect(&url, NoTls).unwrap()
-}
+use fairlock_fencing::Fence;
+use fairlock_fencing::postgres::{TABLE, pass_fence};
+use fairlock_tests::{PostgresServer, eventually};
 
 /// The work: writes a balance under the fence.
 fn write(database: &mut postgres::Client, token: FencingToken, balance: i64) -> Fence {
@@ -37,8 +31,9 @@ fn waiting_for_a_row(database: &mut postgres::Client) -> i64 {
 
 #[test]
 fn the_write_of_a_holder_that_lost_its_lock_is_refused() {
+    let server = PostgresServer::start();
+    let connect = || server.con();
     let mut database = connect();
-    database.batch_execute("DROP TABLE IF EXISTS account, fence").unwrap();
     database.batch_execute(TABLE).unwrap();
     database
         .batch_execute("CREATE TABLE account (id int, balance bigint); INSERT INTO account VALUES (7, 0)")
@@ -65,12 +60,10 @@ fn the_write_of_a_holder_that_lost_its_lock_is_refused() {
     let mut open = database.transaction().unwrap();
     assert_eq!(pass_fence(&mut open, "account 7", quick.token()).unwrap(), Fence::Passed);
     open.execute("UPDATE account SET balance = 210 WHERE id = 7", &[]).unwrap();
-    let later = std::thread::spawn(move || write(&mut connect(), newest, 300));
+    let mut theirs = connect();
+    let later = std::thread::spawn(move || write(&mut theirs, newest, 300));
     let mut observer = connect();
-    let give_up_at = Instant::now() + Duration::from_secs(10);
-    while waiting_for_a_row(&mut observer) == 0 {
-        assert!(Instant::now() < give_up_at, "the newer holder did not wait for the older transaction");
-    }
+    eventually("the newer holder waits for the older transaction", || waiting_for_a_row(&mut observer) > 0);
     open.commit().unwrap();
     assert_eq!(later.join().unwrap(), Fence::Passed);
     assert_eq!(balance(&mut database), 300);

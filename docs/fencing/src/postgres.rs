@@ -1,19 +1,12 @@
-//! Fencing with PostgreSQL: a row keeps the greatest token, and a transaction with a smaller one is refused.
+//! A row of PostgreSQL keeps the greatest token, and a transaction with a smaller one is refused.
 
 use fairlock::FencingToken;
 use postgres::{Error, Transaction};
 
+use crate::Fence;
+
 /// The greatest token of each resource.
 pub const TABLE: &str = "CREATE TABLE fence (resource text PRIMARY KEY, token bigint NOT NULL)";
-
-/// The outcome of a fenced write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fence {
-    /// No newer hold has written: go on in this transaction.
-    Passed,
-    /// A newer hold has written: this hold is over, roll back.
-    Stale,
-}
 
 /// Call it first in the transaction that does the work. The row stays locked until the end of the transaction. A
 /// newer holder waits for the commit, and an older one then finds the newer token.

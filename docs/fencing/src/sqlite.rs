@@ -1,0 +1,20 @@
+//! The table of PostgreSQL does in SQLite, too.
+
+use fairlock::FencingToken;
+use rusqlite::{Result, Transaction};
+
+use crate::Fence;
+
+/// The greatest token of each resource.
+pub const TABLE: &str = "CREATE TABLE fence (resource text PRIMARY KEY, token integer NOT NULL)";
+
+/// Call it first in the transaction that does the work: one that began with `TransactionBehavior::Immediate`, so that no other writer
+/// comes between.
+pub fn pass_fence(work: &Transaction<'_>, resource: &str, token: FencingToken) -> Result<Fence> {
+    let passed = work.execute(
+        "INSERT INTO fence (resource, token) VALUES (?1, ?2)
+         ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE fence.token <= excluded.token",
+        (resource, token.as_i64()),
+    )?;
+    Ok(if passed == 1 { Fence::Passed } else { Fence::Stale })
+}
