@@ -7,7 +7,7 @@ if place and used - units + place.units == tonumber(capacity) then
   if left >= 0 and is_present(place, clock, {}) then
     if tonumber(place.ticket) > tonumber(served) then served = place.ticket end
     local lasts, keep = lease_of(place, clock) + kept, keep_anew(waiters, pulse, least)
-    -- The keys of a lock of several units live until a second after the last end, see lib/ends.
+    -- The keys of a lock of several units live until a second after the last end, see lib/holds.
     local lives = text(ends and math.max(lasts + 1000, left) or lasts)
     -- PEXPIRE comes first: a full server accepts it, and then the other writes. ZADD is tried without effect. If the right to ZADD or to
     -- HSET is missing, only the end of the lock's key has moved. If the right to HDEL or to ZREM is, HSET restores the record.

@@ -9,7 +9,7 @@ if not ends and is_idle and told_ticket == '0' and not grace_left and number <= 
       return refused
     end
     call('HSET', record, 'last', number)
-    if string.sub(last, 1, 6) ~= string.sub(number, 1, 6) then call('PEXPIRE', record, '96400000') end -- See lib/queue_clock.
+    if string.sub(last, 1, 6) ~= string.sub(number, 1, 6) then call('PEXPIRE', record, '96400000') end -- See lib/queue.
     return tonumber(number)
   end
 end

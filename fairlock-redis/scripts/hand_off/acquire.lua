@@ -1,7 +1,7 @@
 -- Takes units of the lock, or a place in the queue; grants the lock to all waiters at the head whose units are free.
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: member, lease (ms), ttl of the place (ms), options (`w` it waits, `s` the server knows all subscribers, `u<time>` but for a
---   waiter with a smaller ticket, `d` the client is deaf), label, units, capacity, until when it may begin (see lib/late), the
+--   waiter with a smaller ticket, `d` the client is deaf), label, units, capacity, until when it may begin (see lib/clock), the
 --   ticket that the request was told, or 0
 -- Returns: token, if granted for the lease that was asked | {granted, token, lease left ms} | {busy, ms or -1, 1 if there is more to
 --   do} | [rank, look again in ms or -1, ticket, last number, 1 if a foreign holder has the lock]
@@ -11,7 +11,7 @@ local member, lease, ttl, options, label = ARGV[1], ARGV[2], ARGV[3], ARGV[4], A
 local units, capacity, begin_by, told_ticket = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local call = redis.call
 -- @include lib/clock: number, since, now
--- @include format/hold: hold_text
+-- @include lib/format: hold_text
 local is_idle, fields, first_end = call('EXISTS', lock, waiters, ends or lock) == 0, {}, nil
 -- @include case/take_free: -
 if not is_idle then fields, first_end = call('HMGET', lock, 'mode', 'used', member), ends and call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2] end
@@ -19,30 +19,28 @@ if not is_idle then fields, first_end = call('HMGET', lock, 'mode', 'used', memb
 local own, used = fields[3], is_idle and 0
   or fields[1] == capacity and (not ends and 1 or first_end and tonumber(first_end) > now and tonumber(fields[2]))
 if used and (used < 0 or used > 4294967295) then used = nil end -- Another program's number, which the rule reads.
--- @include lib/text: text
--- @include lib/numbers: end_of
+-- @include lib/clock: text
+-- @include lib/format: end_of
 -- @include case/take_part: -
 local waits, is_full = string.find(options, 'w', 1, true), used == tonumber(capacity)
 -- @include case/busy: -
--- @include format/queue: queue_text, read_numbers
--- @include format/place: place_text, read_place
--- @include lib/queue_clock: clock_at, keep_anew
--- @include lib/look_after: look_after
+-- @include lib/format: queue_text, read_numbers, place_text, read_place
+-- @include lib/queue: clock_at, keep_anew
+-- @include lib/look: look_after
 -- @include case/queue: -
 
 -- All else.
--- @include lib/layout: newer
+-- @include lib/format: newer
 -- @include case/newer: -
--- @include lib/late: late
--- @include lib/holds: read_holds, hold_of, refusal
--- @include lib/lease: lease_left
+-- @include lib/clock: late
+-- @include lib/holds: read_holds, hold_of, refusal, lease_left
 -- @include lib/queue: read_queue, may_restore
 -- @include lib/plan: new_plan, drop, grant, hear, join, restore, keep_place
 -- @include lib/rule: hand_on
 -- @include lib/write: write
 -- @include lib/tell: tell
 -- @include lib/look: more_to_do, busy_for, look_in
--- @include lib/owner: mismatch
+-- @include lib/holders: mismatch
 
 local function by_rule()
   lease, ttl, units, capacity, told_ticket = tonumber(lease), tonumber(ttl), tonumber(units), tonumber(capacity), tonumber(told_ticket)

@@ -1,6 +1,6 @@
 -- Takes the lock from its holders, or from one, and grants it to all waiters at the head whose units are free.
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
--- ARGV: options (see acquire), capacity, until when it may take the lock (see lib/late), to take only one hold, whenever
+-- ARGV: options (see acquire), capacity, until when it may take the lock (see lib/clock), to take only one hold, whenever
 --   the script arrives, the member and token of that hold, else '' twice; and if the script before left holders, what it told of them
 -- Returns: {taken, 1 if there is more to do} | {not_held, as before}; then, if holders are left, the greatest token to take, and the
 --   end from which to go on
@@ -8,14 +8,11 @@
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local options, capacity, begin_by, member, token, last_token, from =
   ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
--- @include lib/layout: newer
+-- @include lib/format: newer
 -- @include case/newer: -
--- @include lib/clock: number
--- @include lib/text: text
--- @include lib/late: late
+-- @include lib/clock: number, text, late
 -- @include lib/holds: read_holds, hold_of, refusal
--- @include lib/holders: list_holders
--- @include lib/owner: notify_taken
+-- @include lib/holders: list_holders, notify_taken
 -- @include lib/queue: NOBODY, read_queue
 -- @include lib/plan: new_plan, drop
 -- @include lib/rule: hand_on

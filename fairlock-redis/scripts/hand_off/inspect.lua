@@ -9,17 +9,13 @@
 -- Effects: none
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local most, from, many, examined, capacity = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
--- @include lib/layout: newer
+-- @include lib/format: newer
 -- @include case/newer: -
--- @include lib/clock: now
--- @include lib/text: text
--- @include format/place: read_place
--- @include format/queue: read_numbers
--- @include format/member: split_member
+-- @include lib/clock: now, text
+-- @include lib/format: read_place, read_numbers, split_member
 -- @include lib/holds: read_holds, refusal
 -- @include lib/holders: list_holders
--- @include lib/queue: NOBODY, read_queue
--- @include lib/queue_clock: clock_at
+-- @include lib/queue: NOBODY, read_queue, clock_at
 
 local holds, queue = read_holds(NOBODY), read_queue(NOBODY)
 -- The queue's own clock stands still while no script comes to the queue: by that clock the waiters of an abandoned lock would never

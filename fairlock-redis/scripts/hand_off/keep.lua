@@ -1,21 +1,17 @@
 -- Gives a hold up, and leaves its units taken for a time, under another request of its owner.
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
--- ARGV: capacity, member and token of the hold, the member that keeps it, for how long (ms), until when it may begin (see lib/late)
+-- ARGV: capacity, member and token of the hold, the member that keeps it, for how long (ms), until when it may begin (see lib/clock)
 -- Returns: {kept} | {not_held} | {forgotten}, in a grace
 -- Effects: the hold is the keeper's, with the count 0 and a new end, even an earlier one; the first in the queue is told to look
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local capacity, member, token, keeper, lasts, begin_by =
   ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5]), ARGV[6]
--- @include lib/layout: newer
+-- @include lib/format: newer
 -- @include case/newer: -
--- @include lib/clock: now
--- @include lib/text: text
--- @include lib/late: late
--- @include lib/ends: last_end
--- @include format/hold: hold_text, read_hold
--- @include format/member: split_member
--- @include lib/channels: wake_plain
--- @include lib/holds: read_holds, hold_of
+-- @include lib/clock: now, text, late
+-- @include lib/holds: last_end, read_holds, hold_of
+-- @include lib/format: hold_text, read_hold, split_member
+-- @include lib/tell: wake_plain, publish
 
 -- From now on nothing that names the former member finds the hold: a late renewal would set its end anew, and the withdrawal of a
 -- late attempt would end the hold. A repeat finds an end that is too late only if the attempt before was held back.

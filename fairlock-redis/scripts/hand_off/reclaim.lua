@@ -1,18 +1,17 @@
 -- Renews one hold of a durable client. In a grace a forgotten hold is reclaimed: the script writes it again.
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: count of the hold (or empty: as it is), lease (ms); capacity, member, units and token of the hold; until when it may reclaim
---   (see lib/late), how long before that it may have been sent (ms)
+--   (see lib/clock), how long before that it may have been sent (ms)
 -- Returns: {renewed} | {renewed, 1} if it is lost
 -- Effects: the lease is raised, and the count set; in a grace: the hold, and the sequence
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local count, lease, capacity, member = ARGV[1] ~= '' and ARGV[1] or nil, tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local units, token, begin_by, attempt_ttl = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
--- @include lib/layout: newer
+-- @include lib/format: newer
 -- @include case/newer: -
--- @include lib/late: late
--- @include format/hold: read_hold
--- @include lib/hold: renew
--- @include lib/holds: read_holds
+-- @include lib/clock: late
+-- @include lib/format: read_hold
+-- @include lib/holds: renew, read_holds
 -- @include lib/queue: read_queue
 -- @include lib/plan: new_plan, drop, grant
 -- @include lib/write: write

@@ -8,7 +8,7 @@ local capacity, member, units, token, options = ARGV[1], ARGV[2], ARGV[3], ARGV[
 local call = redis.call
 -- How the hold's field begins, and who is first in the queue: nil if nobody waits, false in a grace (then no case applies).
 local named, first = units .. ' ' .. token .. ' ', not grace_left and call('ZRANGE', waiters, '0', '0')[1]
--- @include lib/channels: wake_plain
+-- @include lib/tell: wake_plain, publish
 -- @include case/give_free: -
 -- @include lib/clock: number, since, now
 -- The units that are taken, if the hold is there (however often it was entered) and no hold is over. All further cases need that.
@@ -17,12 +17,9 @@ local used = fields[1] == capacity and string.find(fields[3] or '', named, 1, tr
   and (not ends and 1 or first_end and tonumber(first_end) > now and tonumber(fields[2]))
 if used and (used < 0 or used > 4294967295) then used = nil end -- Another program's number, which the rule reads.
 -- @include case/give_part: -
--- @include lib/text: text
--- @include format/hold: hold_text
--- @include format/queue: queue_text, read_numbers
--- @include format/place: read_place
--- @include lib/queue_clock: clock_at, lease_of, keep_anew
--- @include lib/present: CLIENT_PREFIX, is_present
+-- @include lib/clock: text
+-- @include lib/format: hold_text, queue_text, read_numbers, read_place
+-- @include lib/queue: clock_at, lease_of, keep_anew, CLIENT_PREFIX, is_present
 local texts = used and first and call('HMGET', record, 'last', 'queue', first) or {}
 local served, pulse, clock, least, rests = read_numbers(texts[2])
 clock = clock_at(pulse, clock, least)
@@ -34,7 +31,7 @@ if place and place.capacity ~= capacity then place = nil end
 -- @include case/hand_on: -
 
 -- All else.
--- @include lib/layout: newer
+-- @include lib/format: newer
 -- @include case/newer: -
 -- @include lib/holds: read_holds, hold_of
 -- @include lib/queue: read_queue

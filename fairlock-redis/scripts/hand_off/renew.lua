@@ -6,11 +6,10 @@
 -- Effects: places live on, with their keys; holds that are over are dropped; sequence; a push to each new holder
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local ttl, options, capacity = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
--- @include lib/layout: newer
+-- @include lib/format: newer
 -- @include case/newer: -
--- @include format/place: read_place
--- @include lib/holds: read_holds, hold_of, refusal
--- @include lib/lease: lease_left
+-- @include lib/format: read_place
+-- @include lib/holds: read_holds, hold_of, refusal, lease_left
 -- @include lib/queue: NOBODY, read_queue
 -- @include lib/plan: new_plan, drop, hear, keep_place
 -- @include lib/rule: hand_on

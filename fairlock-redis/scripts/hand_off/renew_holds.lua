@@ -9,8 +9,8 @@ local lasts, renewed = lease + kept, {}
 -- @include case/renew: -
 
 -- All else.
--- @include lib/layout: newer
--- @include lib/hold: renew
+-- @include lib/format: newer
+-- @include lib/holds: renew
 
 -- The refusal of a single hold is the reply; of many each has its own.
 local function unprotected(run, ...) return true, run(...) end

@@ -5,9 +5,9 @@
 -- Effects: ticket and place removed, or new ones; holds that are over are dropped; a push to each new holder
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local member, capacity, options, is_kick = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1'
--- @include lib/layout: newer
+-- @include lib/format: newer
 -- @include case/newer: -
--- @include format/place: read_place
+-- @include lib/format: read_place
 -- @include lib/holds: read_holds, hold_of
 -- @include lib/queue: read_queue
 -- @include lib/plan: new_plan, drop, join, keep_place

@@ -7,12 +7,12 @@
 --
 -- `mode` has Redisson's name: Redisson's read-write lock walks into a hash without this field. A hash without it, or with another's
 -- value, is a foreign holder of one unit: Redisson's (Java's, or ours of disciplines Redisson and plain).
+
+-- @part
 -- @include lib/clock: now
--- @include lib/numbers: int, end_of
--- @include lib/ends: last_end
--- @include format/hold: read_hold
--- @include format/grant: read_last_grant
--- @include lib/owner: read_holder, mismatch, not_exclusive
+-- @include lib/format: int, end_of, read_hold, read_last_grant
+-- @include lib/holds: last_end
+-- @include lib/holders: read_holder, mismatch, not_exclusive
 
 -- How many holds that are over one script drops. Until all are dropped too many units count as used, never too few, and the lock
 -- keeps their capacity.
@@ -69,4 +69,62 @@ end
 local function refusal(holds, capacity)
   local refused = holds.is_foreign and not_exclusive(read_holder(lock, read_last_grant(record)))
   return refused or holds.capacity and holds.capacity ~= capacity and mismatch(holds.capacity) or nil
+end
+
+-- @part
+-- How long the keys of a lock of several units live.
+-- @include lib/clock: now
+-- @include lib/format: end_of
+
+local function last_end(ends)
+  return end_of(redis.call('ZRANGE', ends, '0', '0', 'REV', 'WITHSCORES')[2])
+end
+
+-- Both keys live until a second after the last hold's end, or as long as before. So a key that was made endless by hand ends, too.
+local function keep_keys(lock, ends, last)
+  local keep = math.max(redis.call('PTTL', lock), last - now + 1000)
+  redis.call('PEXPIRE', lock, keep)
+  redis.call('PEXPIRE', ends, keep)
+end
+
+-- @part
+-- @include lib/clock: now, text
+-- @include lib/holds: last_end, keep_keys
+-- @include lib/format: hold_text, read_hold
+
+-- Returns whether the member holds the lock by this token. Without `count` and `heard` these two fields stay as they are.
+--
+-- A late renewal shortens nothing. But when the server's clock is set back, every lease grows by as much, and the lock of a dead
+-- holder would stay that long. So a lease longer than two leases and a minute is shortened: nothing else makes it so long.
+--
+-- PEXPIRE comes first: a full server never refuses it, and then accepts what follows.
+local function renew(lock, ends, member, token, count, lease, heard)
+  local units, held_token, held_count, held_heard, label = read_hold(redis.call('HGET', lock, member))
+  if held_token ~= token then return false end
+  local key_left, score = redis.call('PTTL', lock), ends and tonumber(redis.call('ZSCORE', ends, member))
+  if ends and (not score or score <= now) then return false end
+  local left = ends and score - now or key_left
+  local last, is_new_end = ends and math.max(last_end(ends), now + lease), left < lease or left > 2 * lease + 60000
+
+  count, heard = count or held_count, heard or held_heard
+  local is_new = count ~= held_count or heard ~= held_heard
+  -- These change nothing, see lib/write.
+  if is_new or ends and is_new_end then redis.call('PEXPIRE', lock, key_left < 0 and lease or math.max(1, key_left)) end
+  if is_new and ends then redis.call('ZADD', ends, 'XX', '0', 'nobody') end
+  if is_new then redis.call('HSET', lock, member, hold_text(units, text(token), count, heard, label)) end
+  if ends and is_new_end then redis.call('ZADD', ends, now + lease, member) end
+  if ends and key_left < lease + 1000 then keep_keys(lock, ends, last) end
+  if not ends and is_new_end then redis.call('PEXPIRE', lock, lease) end
+  return true
+end
+
+-- @part
+-- @include lib/holds: renew
+
+-- The rest of a hold's lease, for a holder that asks again. The lease is not raised: a late repeat must neither shorten nor
+-- prolong it. Two exceptions: a hold that was made endless by hand (PERSIST), and a kept hold, get a new end.
+local function lease_left(hold, member, lease)
+  if hold.left >= kept then return hold.left - kept end
+  renew(lock, ends, member, hold.token, nil, lease + kept)
+  return lease
 end

@@ -13,9 +13,13 @@
 -- life goes on only if a majority of the answers comes from known runs: these runs named no other server in between, and every
 -- majority has a known run. A new run is added once it names the server together with a majority of the known runs.
 --
--- This stands, behind lib/clock and lib/layout, in front of a script whose last KEY is the life's key, and whose last arguments are `kept`, the
--- grace, the epoch, and the voters, or nothing. For other clients `local grace_left, kept = nil, 0` stands there instead.
---
+-- This stands in front of a script whose last KEY is the life's key, and whose last arguments are `kept`, the grace, the epoch, and the
+-- voters, or nothing. For other clients `local grace_left, kept = nil, 0` stands there instead.
+
+-- @part
+-- @include lib/clock: now
+-- @include lib/format: newer
+
 -- `kept`: for how long (ms) the server keeps a hold whose holder no longer believes in it. A server that was deposed may still
 -- be trusted by a client, while the holder reclaims its lock at the new one.
 local grace_left, kept, grace_id, life_began
@@ -85,4 +89,32 @@ if other_life then return other_life end
 -- The reply to a question that a hold of the former life would answer.
 local function in_grace()
   return redis.error_reply(string.format('INGRACE for %.0f ms more', grace_left))
+end
+
+-- @part
+-- What is ended in a grace stays ended: a reclaim that comes later is late.
+--
+-- The record's field `ended` is `<last> <token> …`: the holds with tokens up to the first number are over, and so are the holds
+-- with the listed tokens. The end of a hold of all units replaces the list: all earlier holds are over. Otherwise the list keeps
+-- the last tokens. (A hold whose token fell out could be reclaimed again, for a lease.)
+local ENDED_KEPT = 100
+local function read_ended(record)
+  local last, tokens = string.match(redis.call('HGET', record, 'ended') or '', '^(%d+)(.*)$')
+  return tonumber(last) or 0, tokens or ''
+end
+
+local function has_ended(record, token)
+  local last, tokens = read_ended(record)
+  return token <= last or string.find(tokens .. ' ', string.format(' %.0f ', token), 1, true) ~= nil
+end
+
+-- Notes that the hold of a token has ended; with `all`, the holds of all smaller tokens too. The next token is greater, even if
+-- the clock is behind.
+local function end_in_grace(record, queue, plan, token, all)
+  local last, tokens = read_ended(record)
+  last = all and math.max(last, token) or last
+  tokens = all and tokens or string.format('%s %.0f', tokens, token)
+  if select(2, string.gsub(tokens, ' ', '')) > ENDED_KEPT then tokens = string.match(tokens, '^ %d+(.*)$') end
+  queue.last = math.max(queue.last, token)
+  plan.places = { 'ended', string.format('%.0f%s', last, tokens) }
 end

@@ -1,7 +1,9 @@
--- When a reply tells a waiter to look again.
+-- When a waiter looks by itself, and when a caller that does not wait tries again.
+
+-- @part
 -- @include lib/holds: first_left
 -- @include lib/queue: is_resting
--- @include lib/look_after: look_after
+-- @include lib/look: look_after
 
 -- Redisson tells its own waiters of the end of a hold, but not ours: beside a foreign holder our first waiter looks so often (ms).
 local POLL_EVERY = 500
@@ -28,4 +30,15 @@ local function look_in(holds, queue, plan, rank, ttl)
   if not holds.capacity or holds.more_over or goes_on then return 0 end
   if holds.is_foreign and rank == 0 then return left >= 0 and math.min(left + 1, POLL_EVERY) or POLL_EVERY end
   return look_after(left, rank, ttl, holds.capacity == 1)
+end
+
+-- @part
+-- A waiter for a lock of several units looks at the end of a hold no more often (ms).
+local LOOK_EVERY = 50
+
+-- In how many ms a waiter looks without a push; `left`: how long the hold that ends first lasts. -1: never, since its next heartbeat
+-- comes before that hold ends. The first in the queue always looks. Others look since all waiters ahead may have died with the holder.
+local function look_after(left, rank, ttl, is_of_one)
+  if not left or left < 0 or rank > 0 and 3 * left >= ttl then return -1 end
+  return is_of_one and left + 1 or math.max(LOOK_EVERY, left + 1)
 end

@@ -1,7 +1,6 @@
 -- The steps of a plan: what is to become of holds and places. Nothing is written before `write`.
--- @include format/hold: read_hold
--- @include format/place: place_text
--- @include lib/text: text
+-- @include lib/format: read_hold, place_text
+-- @include lib/clock: text
 -- @include lib/queue: draw
 
 -- `heard[member]`: the place of a waiter that asks in this script, and so counts as present; or `gone`, if the script removes the

@@ -7,10 +7,11 @@
 --     clock    the queue's clock then, by which deadlines count
 --     ttl      the least time to live of a place since the queue was empty (ms): the clock moves by at most half of the TTL in a script
 --     rests    until this time of the queue's clock no waiter is next: a lost queue comes back. An empty queue does not rest
+
+-- @part
 -- @include lib/clock: number, now
--- @include lib/numbers: int
--- @include format/queue: read_numbers
--- @include lib/queue_clock: clock_at
+-- @include lib/format: int, read_numbers
+-- @include lib/queue: clock_at
 
 -- A clock never reaches this (ms): a greater number was written by another program.
 local LAST_TIME = 1e15
@@ -45,4 +46,48 @@ end
 -- stand ahead of it. (An emptied sequence begins at the clock, which is past every former ticket unless it was set back.)
 local function may_restore(queue, ticket)
   return ticket > 0 and ticket < 4503599627370496 and ticket <= math.max(queue.last, number)
+end
+
+-- @part
+-- The queue's clock follows the server's, but while somebody waits it advances by at most half of `ttl` between two scripts: so
+-- live waiters are not overdue after the server was stopped, or when no script touched the queue.
+-- @include lib/clock: since, now
+
+-- The queue's clock now. `ttl` is missing while nobody waits. A server's clock that was set back counts as standing still. Numbers of
+-- another program do not count.
+local function clock_at(pulse, clock, ttl)
+  clock = tonumber(clock) or now
+  if clock > 4e15 then return now end
+  local passed = math.max(0, now - (pulse or now))
+  return clock + (ttl and math.min(passed, math.floor(ttl / 2)) or passed)
+end
+
+-- A lease as a grant to a place gives it: the rest of the place's time, at most as long as was asked.
+local function lease_of(place, clock)
+  return math.max(1, math.min(place.deadline - clock, place.lease, 4e15))
+end
+
+-- How long queue and record are to live from now: a day, or longer if a waiter may be silent for longer. To save calls, a case
+-- sets the two times only once in 2.8 hours (when one of the first six digits of the clock has changed), and to 2.8 hours more
+-- than a day. Nil if they need not be set. Without `pulse` the queue is new.
+local function keep_anew(waiters, pulse, ttl)
+  if tonumber(ttl) <= 8033333 and string.sub(pulse or '', 1, 6) == string.sub(since, 1, 6) then return nil end
+  return string.format('%d', math.max(96400000, 12 * math.min(ttl, 4e12), pulse and redis.call('PTTL', waiters) or 0))
+end
+
+-- @part
+-- How the name of a client's channel begins.
+local CLIENT_PREFIX = 'fairlock:'
+
+-- Whether the waiter was heard within its place's time, and a push would reach it. A server that is not a cluster (`s`) knows its
+-- subscribers; each client is looked up once (`known`). After a fault some have not subscribed again yet: `u<time>` says that a waiter
+-- with a smaller ticket counts as subscribed. A client that is deaf says so: it lives, and finds a grant by its own heartbeat.
+local function is_present(place, clock, known)
+  if place.deadline <= clock then return false end
+  if place.is_deaf or not string.find(options, 's', 1, true) then return true end
+  if known[place.client] == nil then
+    local answer = redis.pcall('PUBSUB', 'NUMSUB', CLIENT_PREFIX .. place.client)
+    known[place.client] = answer.err ~= nil or tonumber(answer[2]) ~= 0
+  end
+  return known[place.client] or tonumber(place.ticket) < tonumber(string.match(options, 'u(%d+)') or 0)
 end

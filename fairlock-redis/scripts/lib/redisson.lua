@@ -1,6 +1,37 @@
--- Redisson's queue: a list of owners, and a sorted set of the times after which these owners count as dead.
+-- What disciplines Redisson and plain keep: the hold of an owner, and Redisson's queue.
 
+-- @part
+-- A hold of the disciplines Redisson and plain: the owner's field in the lock's hash, and the record of the last grant beside it.
+--
+-- A request never takes over its owner's hold under another request: nobody can know which of the two requests is late, and the
+-- late one's lease may be shorter than what the holder believes. Nor does a request take over a hold whose record is missing or names
+-- another owner: that hold ends by its own release, or with its lease.
+
+-- Whether the owner holds the lock by this very request and token. A record that is missing (evicted, deleted) proves
+-- nothing against it.
+local function is_hold(held, last_grant, owner, request, token)
+  local is_same = not last_grant[1] or last_grant[1] == owner and last_grant[2] == request
+  return held and is_same and (last_grant[3] or token) == token
+end
+
+-- Whether this very request was granted the lock and still holds it.
+local function is_granted(held, last_grant, owner, request)
+  return held and last_grant[1] == owner and last_grant[2] == request
+end
+
+-- Answers the repeat of a granted request, whose first answer was lost, by the rest of the lease: a late repeat must neither shorten
+-- nor prolong the lease. Only a hold that was made endless by hand (PERSIST) gets an end again. Nil if the request holds nothing.
+local function granted_before(lock, held, last_grant, owner, request, lease)
+  if not is_granted(held, last_grant, owner, request) then return nil end
+  local left = redis.call('PTTL', lock)
+  if left < 0 then redis.call('PEXPIRE', lock, lease) end
+  return { 'granted', tonumber(last_grant[3]), left < 0 and tonumber(lease) or math.min(left, tonumber(lease)) }
+end
+
+-- @part
+-- Redisson's queue: a list of owners, and a sorted set of the times after which these owners count as dead.
 -- @include lib/clock: now
+-- @include lib/tell: publish
 
 -- How many dead waiters one call removes at most.
 local MOST_DEAD = 128

@@ -1,8 +1,6 @@
 -- The one rule of who is next. The rule makes a plan, and `write` (lib/write) carries it out.
--- @include format/place: read_place
--- @include lib/queue_clock: lease_of
--- @include lib/present: is_present
--- @include lib/queue: is_resting
+-- @include lib/format: read_place
+-- @include lib/queue: lease_of, is_present, is_resting
 -- @include lib/plan: grant
 
 -- How many waiters one script grants the lock at most, how many places it settles (by a grant or a removal), and how many it reads.

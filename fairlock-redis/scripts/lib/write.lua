@@ -4,12 +4,12 @@
 --   checks the rights to keys before the script begins.) HSET can't be tried: it comes first, and all other writes after it.
 --   A full server refuses a script's first write, or none: ZADD, a newcomer's first write, is refused; PEXPIRE, the first write for
 --   a holder or a waiter, never is.
--- @include lib/clock: since
--- @include lib/text: text
--- @include lib/sequence: sequence_ttl
--- @include format/queue: queue_text
+
+-- @part
+-- @include lib/clock: since, text, sequence_ttl
+-- @include lib/format: queue_text
 -- @include lib/queue: NOBODY
--- @include lib/write_grants: write_grants
+-- @include lib/write: write_grants
 
 local function write_drops(holds, plan)
   if holds.is_torn or plan.is_clear then
@@ -48,4 +48,27 @@ local function write(holds, queue, plan, is_newcomer)
   end
   if #plan.joins > 0 then redis.call('ZADD', waiters, unpack(plan.joins)) end
   if has_queue then redis.call('PEXPIRE', waiters, lives) end
+end
+
+-- @part
+-- @include lib/clock: now, text
+-- @include lib/format: hold_text
+-- @include lib/holds: last_end, keep_keys
+
+local function write_grants(holds, grants)
+  local fields, scores = { 'mode', holds.capacity }, {}
+  if holds.capacity > 1 then fields = { 'mode', holds.capacity, 'used', holds.used } end
+  for _, it in ipairs(grants) do
+    fields[#fields + 1] = it.member
+    fields[#fields + 1] = hold_text(it.units, text(it.token), '1', '0', it.label)
+    scores[#scores + 1] = now + it.lease + kept
+    scores[#scores + 1] = it.member
+  end
+  redis.call('HSET', lock, unpack(fields))
+  if holds.capacity == 1 then
+    redis.call('PEXPIRE', lock, grants[1].lease + kept)
+  else
+    redis.call('ZADD', ends, unpack(scores))
+    keep_keys(lock, ends, last_end(ends))
+  end
 end

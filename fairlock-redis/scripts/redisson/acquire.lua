@@ -1,22 +1,16 @@
 -- Takes the lock, or a place at the end of the queue. A plain lock has no queue.
 -- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
 -- ARGV: owner, request, lease (ms), wait (ms), floor (ms), mode (`wait` or `once`),
---   channel, label, until when it may begin (see lib/late)
+--   channel, label, until when it may begin (see lib/clock)
 -- Returns: {granted, token, lease ms} | {queued, rank, recheck in ms or -1, 0, repaired 0/1} | {busy, ms or -1}
 -- Effects: dead waiters at the head are removed; hash and token with a lease; or list and set without one
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, wait, floor = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local mode, channel, label, begin_by = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
--- @include lib/clock: number, now
--- @include lib/text: text
--- @include lib/numbers: int
--- @include lib/late: late
--- @include lib/sequence: sequence_ttl
--- @include format/grant: grant_text, read_last_grant
--- @include lib/last_grant: granted_before
--- @include lib/layout: newer
--- @include lib/owner: read_holder, not_exclusive
--- @include lib/redisson: drop_expired, move_up, wake_first, look_again_in
+-- @include lib/clock: number, now, text, late, sequence_ttl
+-- @include lib/format: int, grant_text, read_last_grant, newer
+-- @include lib/redisson: granted_before, drop_expired, move_up, wake_first, look_again_in
+-- @include lib/holders: read_holder, not_exclusive
 
 -- Makes the owner the holder. PEXPIRE comes first, on the other key: if the user may not use it, the script ends here, and
 -- leaves no hash without an end.
@@ -62,7 +56,7 @@ if not holder and (not first or first == owner) then
   return reply
 end
 
--- Step 3 is Redisson's re-entry. Here the owner waits like any other if it holds the lock under another request, see lib/last_grant.
+-- Step 3 is Redisson's re-entry. Here the owner waits like any other if it holds the lock under another request, see lib/redisson.
 
 -- Step 1 may have made another waiter the first; nobody has told that waiter yet.
 if dropped > 0 and not holder then wake_first(channel, queue, first) end

@@ -7,10 +7,9 @@
 -- Effects: none
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local from, many, examined = ARGV[1], ARGV[2], ARGV[3]
--- @include lib/clock: now
--- @include lib/text: text
--- @include format/grant: read_last_grant
--- @include lib/owner: read_holder, not_exclusive
+-- @include lib/clock: now, text
+-- @include lib/format: read_last_grant
+-- @include lib/holders: read_holder, not_exclusive
 
 local holder = read_holder(lock, read_last_grant(record)) or {}
 local refused = not_exclusive(holder)

@@ -1,17 +1,15 @@
 -- Gives a hold up, and leaves the lock taken for a time, as by another request of its owner.
 -- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
--- ARGV: owner, request, token, request that keeps it, for how long (ms), channel, until when it may begin (see lib/late)
+-- ARGV: owner, request, token, request that keeps it, for how long (ms), channel, until when it may begin (see lib/clock)
 -- Returns: {kept} | {not_held}
 -- Effects: the record names the keeper, the count is 0, and the lease is set, even to a shorter one; dead waiters at the head are
 --   removed; the first in the queue is told, or all
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, token, keeper, lease = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local channel, begin_by = ARGV[6], ARGV[7]
--- @include lib/layout: newer
--- @include lib/late: late
--- @include format/grant: grant_text, read_last_grant
--- @include lib/last_grant: is_hold, is_granted
--- @include lib/redisson: drop_expired, wake_first
+-- @include lib/format: newer, grant_text, read_last_grant
+-- @include lib/clock: late
+-- @include lib/redisson: is_hold, is_granted, drop_expired, wake_first
 
 -- A renewal, a repeat or a withdrawal that names the former request finds no hold from now on.
 local held = redis.call('HGET', lock, owner)

@@ -5,9 +5,8 @@
 -- Effects: hash deleted; dead waiters at the head are removed; the first in the queue is told, or all
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, token, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
--- @include format/grant: read_last_grant
--- @include lib/last_grant: is_hold
--- @include lib/redisson: drop_expired, wake_first
+-- @include lib/format: read_last_grant
+-- @include lib/redisson: is_hold, drop_expired, wake_first
 
 local held = redis.call('HGET', lock, owner)
 local last_grant = read_last_grant(record)

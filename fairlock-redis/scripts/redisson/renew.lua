@@ -7,10 +7,9 @@
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel = ARGV[1]
 -- @include lib/clock: now
--- @include format/grant: read_last_grant
--- @include lib/last_grant: granted_before
--- @include lib/owner: read_holder, not_exclusive
--- @include lib/redisson: drop_expired, move_up, wake_first, look_again_in
+-- @include lib/format: read_last_grant
+-- @include lib/redisson: granted_before, drop_expired, move_up, wake_first, look_again_in
+-- @include lib/holders: read_holder, not_exclusive
 
 local last_grant = read_last_grant(record)
 local holder = read_holder(lock, last_grant)

@@ -6,8 +6,8 @@
 -- Effects: the lease of each hash is renewed, and the token's if it would end before; the counts are set, not incremented, so a
 --   repeat is harmless
 local count, lease = ARGV[1], ARGV[2]
--- @include format/grant: read_last_grant
--- @include lib/last_grant: is_hold
+-- @include lib/format: read_last_grant
+-- @include lib/redisson: is_hold
 
 -- Returns whether the hold is there.
 local function renew(lock, record, owner, request, token)

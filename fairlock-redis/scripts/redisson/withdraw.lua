@@ -1,14 +1,13 @@
 -- Leaves the queue, if the lock has one, and says whether the request was granted.
 -- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
--- ARGV: owner, request, wait (ms), floor (ms), channel, until when it may remove the place (see lib/late)
+-- ARGV: owner, request, wait (ms), floor (ms), channel, until when it may remove the place (see lib/clock)
 -- Returns: {left} | {was_granted, token, lease left ms}
 -- Effects: entry removed from list and set, those behind move up; the new first in the queue is told
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, wait, floor, channel, begin_by = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
--- @include lib/late: late
--- @include format/grant: read_last_grant
--- @include lib/last_grant: is_granted
--- @include lib/redisson: drop_expired, move_up, wake_first
+-- @include lib/clock: late
+-- @include lib/format: read_last_grant
+-- @include lib/redisson: is_granted, drop_expired, move_up, wake_first
 
 local held = redis.call('HGET', lock, owner)
 local last_grant = read_last_grant(record)

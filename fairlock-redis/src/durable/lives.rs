@@ -1,6 +1,7 @@
 //! The lives of the servers: their keys, the text in front of each script that looks at the life, and what a server tells of its life and
 //! its grace. The log has a line when a grace is seen, and when it is over.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use redis::{Value, cmd};
 use crate::net::hash_slot::tag;
 use crate::net::{Address, Failure, Route, Servers};
 use crate::script::reply::{items, number, rank, text};
-use crate::script::scripts::{Script, Text, millis};
+use crate::script::scripts::{Script, Text, joined, millis};
 
 /// The key that tells whether a server has a new past. Written for durable clients only.
 pub(super) const LIFE: &str = "fairlock_life";
@@ -21,22 +22,14 @@ pub(super) fn key_of_slot(slot: u16) -> String {
     format!("{LIFE}:{{{}}}", tag(slot))
 }
 
-const LOOK_AT_LIFE: &str = concat!(
-    include_str!("../../scripts/lib/clock.lua"),
-    include_str!("../../scripts/lib/layout.lua"),
-    include_str!("../../scripts/life.lua"),
-);
+static LOOK_AT_LIFE: LazyLock<String> = LazyLock::new(|| joined(include_str!("../../scripts/life.lua")));
 /// In front of the script of a durable client.
-const LIFE_OF_SCRIPT: &str = concat!(
-    include_str!("../../scripts/lib/clock.lua"),
-    include_str!("../../scripts/lib/layout.lua"),
-    include_str!("../../scripts/lib/life.lua"),
-    include_str!("../../scripts/lib/ended.lua"),
-);
+static LIFE_OF_SCRIPT: LazyLock<String> =
+    LazyLock::new(|| joined("-- @include lib/life: in_grace, end_in_grace\n"));
 
 /// The script of a durable client. In a grace it returns {grace, ms left, its reply}.
 pub(super) fn wrapped(script: &'static Script) -> &'static Text {
-    script.wrapped(LIFE_OF_SCRIPT)
+    script.wrapped(&LIFE_OF_SCRIPT)
 }
 
 /// The rest of the grace, if the reply tells of one, and the reply without that.
@@ -78,8 +71,8 @@ pub(crate) fn lives_of(
 ) -> Result<Vec<Life>, Failure> {
     /// The most hash slots that are asked about in one round trip.
     const MOST: usize = 128;
-    server.pool.call(cmd("SCRIPT").arg("LOAD").arg(LOOK_AT_LIFE).get_packed_command())?;
-    let (script, epoch) = (redis::Script::new(LOOK_AT_LIFE), if shows_epoch { server.epoch } else { 0 });
+    server.pool.call(cmd("SCRIPT").arg("LOAD").arg(&*LOOK_AT_LIFE).get_packed_command())?;
+    let (script, epoch) = (redis::Script::new(&LOOK_AT_LIFE), if shows_epoch { server.epoch } else { 0 });
     let pack = |key: &String| {
         let mut command = cmd("EVALSHA");
         command.arg(script.get_hash()).arg(1).arg(key).arg(epoch).arg(end_it.map(millis));
@@ -190,7 +183,7 @@ mod tests {
         for (script, ..) in all() {
             let body =
                 script.text.source.strip_prefix("local grace_left, kept = nil, 0\n").expect(script.name);
-            assert_eq!(wrapped(script).source, [LIFE_OF_SCRIPT, body].concat(), "{}", script.name);
+            assert_eq!(wrapped(script).source, [&LIFE_OF_SCRIPT, body].concat(), "{}", script.name);
         }
     }
 

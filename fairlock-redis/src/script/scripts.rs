@@ -41,7 +41,7 @@ impl Text {
 
 impl Script {
     fn new(name: &'static str, keys: fn(&Keys) -> KeysOfScript<'_>, file: &str) -> Script {
-        let body = [ANSWER, &joined(file, &mut Vec::new()), REPLY].concat();
+        let body = joined(&[ANSWER, file, REPLY].concat());
         let text = Text::new([NO_LIFE, &body].concat());
         Script { name, keys, text, body, wrapped: OnceLock::new() }
     }
@@ -58,45 +58,64 @@ impl Script {
     }
 }
 
-/// The file with each `@include` replaced by its part. Each part comes once, after the parts that it includes.
-fn joined(file: &str, present: &mut Vec<&'static str>) -> String {
-    let mut text = String::with_capacity(file.len());
-    for line in file.split_inclusive('\n') {
-        let Some((name, _)) = line.trim_start().strip_prefix(INCLUDE).and_then(|rest| rest.split_once(':'))
-        else {
-            text.push_str(line);
-            continue;
-        };
-        let part = PARTS.iter().find(|(part, _)| *part == name && !present.contains(part));
-        if let Some((name, part)) = part {
-            present.push(name);
-            text.push_str(&joined(part, present));
-        }
-    }
-    text
+/// The text with each `@include` replaced by those parts of its file that define the names behind the colon.
+pub(crate) fn joined(text: &str) -> String {
+    join(text, &mut Vec::new())
 }
 
-/// The name of a part follows, and behind a colon what the file uses of it. (A case uses the locals of its script.)
-const INCLUDE: &str = "-- @include ";
+/// Each part comes once, after the parts that it includes.
+fn join(text: &str, present: &mut Vec<&'static str>) -> String {
+    let mut joined = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let Some((file, names)) = include(line) else {
+            joined.push_str(line);
+            continue;
+        };
+        let is_named =
+            |part: &str| names == "-" || names.split(", ").any(|name| defined(part).any(|own| own == name));
+        for part in parts_of(file).filter(|part| is_named(part)) {
+            if !present.contains(&part) {
+                present.push(part);
+                joined.push_str(&join(part, present));
+            }
+        }
+    }
+    joined
+}
 
-macro_rules! parts {
+/// The file that the line includes, and behind a colon the names that it takes from there. (A case has the names of its script: `-`.)
+fn include(line: &str) -> Option<(&str, &str)> {
+    line.trim().strip_prefix("-- @include ")?.split_once(": ")
+}
+
+/// The parts of a file. Each stands below a line `-- @part`; a file without such a line is one part.
+fn parts_of(file: &str) -> impl Iterator<Item = &'static str> {
+    let text = FILES.iter().find(|(name, _)| *name == file).map_or("", |(_, text)| text);
+    text.split("\n-- @part\n")
+}
+
+/// The functions, constants and numbers of a part.
+fn defined(part: &str) -> impl Iterator<Item = &str> {
+    let locals = part.lines().filter_map(|line| line.strip_prefix("local "));
+    let names = locals.filter_map(|local| local.trim_start_matches("function ").split(['(', '=']).next());
+    names.flat_map(|names| names.split(',').map(str::trim))
+}
+
+macro_rules! files {
     ($($name:literal)*) => {
         [$(($name, include_str!(concat!("../../scripts/", $name, ".lua")))),*]
     };
 }
 
-const PARTS: [(&str, &str); 40] = parts!(
+const FILES: [(&str, &str); 22] = files!(
     "case/busy" "case/give_beside" "case/give_free" "case/give_part" "case/hand_on" "case/newer" "case/queue" "case/renew" "case/take_free" "case/take_part"
-    "format/grant" "format/hold" "format/member" "format/place" "format/queue"
-    "lib/channels" "lib/clock" "lib/ends" "lib/hold" "lib/holders" "lib/holds" "lib/last_grant" "lib/late" "lib/layout" "lib/lease" "lib/look" "lib/look_after"
-    "lib/numbers" "lib/owner" "lib/plan" "lib/present" "lib/queue" "lib/queue_clock" "lib/redisson" "lib/rule" "lib/sequence"
-    "lib/tell" "lib/text" "lib/write" "lib/write_grants"
+    "lib/clock" "lib/format" "lib/holders" "lib/holds" "lib/life" "lib/look" "lib/plan" "lib/queue" "lib/redisson" "lib/rule" "lib/tell" "lib/write"
 );
 
 /// What a client that is not durable has in place of `scripts/lib/life.lua`.
 const NO_LIFE: &str = "local grace_left, kept = nil, 0\n";
 /// The script is a function, to whose reply [`REPLY`] adds what the client has to send, and the rest of a grace.
-const ANSWER: &str = concat!(include_str!("../../scripts/lib/publish.lua"), "local function answer()\n");
+const ANSWER: &str = "-- @include lib/tell: publish\nlocal function answer()\n";
 const REPLY: &str = "
 end
 local reply = answer()
@@ -303,7 +322,7 @@ mod tests {
             let numbered = body.iter().filter(|line| is_numbered(line)).count();
             let bound = body
                 .iter()
-                .take_while(|line| !line.starts_with(INCLUDE))
+                .take_while(|line| include(line).is_none())
                 .filter(|line| is_numbered(line))
                 .count();
             assert_eq!(bound, numbered, "{name}: KEYS and ARGV are bound at the top");
@@ -319,57 +338,57 @@ mod tests {
     #[test]
     fn every_include_names_what_its_file_uses_of_the_part() {
         let files = all().into_iter().map(|(script, ..)| (script.name, file(script)));
-        let parts = PARTS.map(|(name, text)| (name, text.to_owned()));
-        let is_case = |name: &str| name.starts_with("case/");
+        let parts = FILES.iter().flat_map(|(name, _)| parts_of(name).map(|part| (*name, part.to_owned())));
         for (file, text) in files.chain(parts).filter(|(file, _)| !is_case(file)) {
-            let known = PARTS.iter().filter(|(name, _)| !told(&text, name).is_empty()).count();
+            let known =
+                includes(&text).filter(|(file, _)| FILES.iter().any(|(name, _)| name == file)).count();
             assert_eq!(text.matches("@include").count(), known, "{file}: each part is there");
             // A case stands in its script, and uses what that has included.
-            let cases = PARTS.iter().filter(|(name, _)| is_case(name) && !told(&text, name).is_empty());
-            let whole = cases.fold(text.clone(), |whole, (_, case)| whole + case);
-            for (name, part) in PARTS.into_iter().filter(|(name, _)| *name != file && !is_case(name)) {
-                let (told, text) = (told(&text, name), &whole);
+            let cases =
+                includes(&text).filter(|(file, _)| is_case(file)).flat_map(|(case, _)| parts_of(case));
+            let whole = cases.fold(text.clone(), |whole, case| whole + case);
+            let mut told: Vec<_> = includes(&text)
+                .filter(|(file, _)| !is_case(file))
+                .flat_map(|(file, names)| names.split(", ").map(move |name| (file, name)))
+                .collect();
+            // What a life defines stands in front of all scripts.
+            let of_others = FILES.iter().filter(|(name, _)| !is_case(name) && *name != "lib/life");
+            let mut used: Vec<_> = of_others
+                .flat_map(|(name, _)| parts_of(name).map(move |part| (*name, part)))
+                .flat_map(|(name, part)| defined(part).map(move |word| (name, part, word)))
+                .filter(|(.., word)| uses(&whole, word))
                 // The name of a number may be that of a local as well.
-                let counts = |word: &&str| told.contains(word) || !part.contains(&format!("local {word} ="));
-                let used: Vec<&str> =
-                    defined(part).filter(|word| uses(text, word)).filter(|word| counts(word)).collect();
-                assert_eq!(told, used, "{file}: {name}");
-            }
+                .filter(|(name, part, word)| {
+                    told.contains(&(*name, *word)) || !part.contains(&format!("local {word} ="))
+                })
+                .map(|(name, _, word)| (name, word))
+                .collect();
+            told.sort_unstable();
+            told.dedup();
+            used.sort_unstable();
+            assert_eq!(told, used, "{file}");
         }
     }
 
     #[test]
     fn each_part_that_is_included_is_there_once() {
         for (script, ..) in all() {
-            let (text, name) = (file(script), script.name);
-            assert!(!script.text.source.contains("@include"), "{name}");
-            for word in PARTS.iter().flat_map(|(part, _)| told(&text, part)).filter(|word| *word != "-") {
-                assert_eq!(
-                    defined(&script.text.source).filter(|own| *own == word).count(),
-                    1,
-                    "{name}: {word}"
-                );
+            let (source, text, name) = (&script.text.source, file(script), script.name);
+            assert!(!source.contains("@include"), "{name}");
+            for (_, names) in includes(&text).filter(|(_, names)| *names != "-") {
+                for word in names.split(", ") {
+                    assert_eq!(defined(source).filter(|own| *own == word).count(), 1, "{name}: {word}");
+                }
             }
         }
     }
 
-    /// The names that the file's `@include` of this part lists.
-    fn told<'a>(text: &'a str, part: &str) -> Vec<&'a str> {
-        let include = format!("{INCLUDE}{part}:");
-        let mut lines = text.lines().map(str::trim_start).skip_while(|line| !line.starts_with(&include));
-        let first = lines.next().map(|line| &line[include.len()..]);
-        let more = lines.map_while(|line| line.strip_prefix("--   "));
-        let names = first.into_iter().chain(more).flat_map(|names| names.split([',', ' ']));
-        names.filter(|name| !name.is_empty()).collect()
+    fn is_case(file: &str) -> bool {
+        file.starts_with("case/")
     }
 
-    /// The functions, constants and numbers of a part.
-    fn defined(part: &str) -> impl Iterator<Item = &str> {
-        let names = part.lines().filter_map(|line| line.strip_prefix("local "));
-        names.flat_map(|rest| match rest.strip_prefix("function ") {
-            Some(function) => function.split('(').take(1).collect::<Vec<_>>(),
-            None => rest.split('=').take(1).flat_map(|names| names.trim().split(", ")).collect(),
-        })
+    fn includes(text: &str) -> impl Iterator<Item = (&str, &str)> {
+        text.lines().filter_map(include)
     }
 
     /// Whether the code reads this name, and does not define it.
@@ -379,8 +398,8 @@ mod tests {
         let found = code.flat_map(|line| line.match_indices(name).map(move |(at, _)| line.split_at(at)));
         let mut found = found
             .filter(|(before, rest)| !before.ends_with(is_part) && !rest[name.len()..].starts_with(is_part));
-        let own = [format!("local function {name}("), format!("local {name} =")];
-        let is_own = own.iter().any(|own| text.contains(own));
+        let is_own =
+            text.contains(&format!("local function {name}(")) || defined(text).any(|own| own == name);
         !is_own && found.next().is_some()
     }
 

@@ -1,5 +1,5 @@
-//! Who waits for one lock: places by ticket, the queue's own clock, and both as bytes. `lib/queue.lua` and `lib/queue_clock.lua` of the
-//! Redis backend are the same.
+//! Who waits for one lock: places by ticket, the queue's own clock, and both as bytes. `lib/queue.lua` of the Redis
+//! backend is the same.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -64,8 +64,7 @@ impl LuaServer {
 
     fn put(&self, script: &str) -> String {
         const NO_LIFE: &str = "local grace_left, kept = nil, 0\n";
-        const PUBLISH: &str = include_str!("../../../fairlock-redis/scripts/lib/publish.lua");
-        let source = format!("{}{NO_LIFE}{PUBLISH}{script}", include_str!("virtual_time.lua"));
+        let source = format!("{}{NO_LIFE}{script}", include_str!("virtual_time.lua"));
         self.server.query(&["SCRIPT", "LOAD", &source])
     }
 }
@@ -84,23 +83,37 @@ fn joined(name: &str, parts: Parts, mistake: Option<&Mistake>) -> String {
             format!("{}\n{NOTE}{general}", above.join("\n"))
         }
     };
-    included(&text, mistake, &mut Vec::new())
+    let publish = "-- @include lib/tell: publish\n";
+    included(&format!("{publish}{text}"), mistake, &mut Vec::new())
 }
 
-/// Each part comes in once, after those that it includes itself.
+/// Of each file those parts that define the names behind the colon, or the whole of a case. Each part comes once, after those that it
+/// includes itself.
 fn included(text: &str, mistake: Option<&Mistake>, present: &mut Vec<String>) -> String {
     let mut joined = String::new();
     for line in text.lines() {
         match line.trim_start().strip_prefix("-- @include ").and_then(|rest| rest.split_once(':')) {
             None => joined.extend([line, "\n"]),
-            Some((part, _)) if present.iter().any(|name| name == part) => {}
-            Some((part, _)) => {
-                present.push(part.to_owned());
-                joined.push_str(&included(&read(&format!("{part}.lua"), mistake), mistake, present));
+            Some((file, names)) => {
+                let names: Vec<&str> = names.split(',').map(str::trim).collect();
+                for part in read(&format!("{file}.lua"), mistake).split("\n-- @part\n") {
+                    let is_named = names == ["-"] || defined(part).any(|own| names.contains(&own));
+                    if is_named && !present.iter().any(|other| other == part) {
+                        present.push(part.to_owned());
+                        joined.push_str(&included(part, mistake, present));
+                    }
+                }
             }
         }
     }
     joined
+}
+
+/// The functions, constants and numbers of a part.
+fn defined(part: &str) -> impl Iterator<Item = &str> {
+    let locals = part.lines().filter_map(|line| line.strip_prefix("local "));
+    let names = locals.filter_map(|local| local.trim_start_matches("function ").split(['(', '=']).next());
+    names.flat_map(|names| names.split(',').map(str::trim))
 }
 
 fn read(name: &str, mistake: Option<&Mistake>) -> String {

@@ -111,7 +111,7 @@ impl ServerClock {
     }
 }
 
-/// The code of such a refusal, see `scripts/lib/clock.lua`.
+/// The code of such a refusal, see `late` in `scripts/lib/clock.lua`.
 const LATE: &str = "LATE";
 
 /// After this time the subscriptions of all clients count as back.
