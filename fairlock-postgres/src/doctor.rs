@@ -1,13 +1,12 @@
 //! A thorough check of the server and the database: are locks safe there, and if not, what has to change? `doctor.sql` has the
-//! checks that only ask; this file has the checks that measure and try.
+//! checks that only ask; this file has the checks that measure and try, and `doctor.md` what these say.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use fairlock_core::ClientId;
-use fairlock_core::backend::{
-    BackendError, BackendErrorKind, Finding, LockId, Text, Verdict, hand_over, probe, try_out,
-};
+use fairlock_core::backend::{BackendError, BackendErrorKind, Facts, Finding, LockId, Table, Text, Verdict};
+use fairlock_core::backend::{probe, trial};
 use fairlock_net::Endpoint;
 
 use crate::backend::PostgresBackend;
@@ -20,10 +19,9 @@ use crate::net::{Connection, Failure, Row, Statement, log_in_at, open};
 use crate::store::Store;
 
 const QUERIES: &str = include_str!("../sql/doctor.sql");
+const TABLE: Table = Table(include_str!("doctor.md"));
 const ROUND_TRIPS: usize = 20;
 const COMMITS: usize = 5;
-/// A server's clock may be off by this much without a note.
-const OFF: Duration = Duration::from_secs(1);
 /// The time that a message should take at most.
 const HEARD: Duration = Duration::from_secs(1);
 
@@ -93,9 +91,6 @@ struct Visit<'a> {
     findings: Vec<Finding>,
 }
 
-/// What a check has found, and its text.
-type Found = Result<(Verdict, Text), Failure>;
-
 impl Visit<'_> {
     /// # Errors
     /// If the connection broke, and there is no other.
@@ -113,47 +108,43 @@ impl Visit<'_> {
         self.ask(&["rights", "rows"])?;
         let lock = probe();
         self.check("commit time", |visit| visit.commit_time(&lock))?;
-        self.check("trial", |visit| visit.trial(&lock))?;
-        if self.findings.last().is_some_and(|trial| trial.verdict == Verdict::Good) {
-            self.check("hand-overs", |visit| visit.hand_overs(&lock))?;
-        }
+        self.trial(&lock);
         Ok(())
     }
 
-    /// Adds what a check has found. The result of a check that the server refuses is "unknown".
-    fn check(&mut self, topic: &'static str, check: impl FnOnce(&mut Self) -> Found) -> Result<(), Failure> {
-        let (verdict, text) = match check(self) {
-            Ok(found) => found,
+    /// Adds what the table says of these facts. The result of a check that the server refuses is "unknown".
+    fn check(
+        &mut self,
+        topic: &'static str,
+        facts: impl FnOnce(&mut Self) -> Result<Facts, Failure>,
+    ) -> Result<(), Failure> {
+        let server = self.endpoint.to_string();
+        match facts(self) {
+            Ok(facts) => self.findings.extend(TABLE.findings(&server, topic, &facts)),
             Err(failure) => {
                 // Ends the transaction of the failed check.
                 let deadline = self.soon();
                 if !failure.keeps_connection() || self.con.script("rollback", deadline).is_err() {
                     self.con = log_in_at(self.endpoint, &self.backend.0.pool.address, deadline)?;
                 }
-                (Verdict::Unknown, (&BackendError::from(failure)).into())
+                let error = BackendError::from(failure);
+                self.findings.push(Finding::new(server, topic, Verdict::Unknown, &error));
             }
-        };
-        self.findings.push(Finding::new(self.endpoint.to_string(), topic, verdict, text));
+        }
         Ok(())
     }
 
-    /// The checks of `doctor.sql` with these topics.
+    /// The checks of `doctor.sql` with these topics. Each answers with its verdict and the text.
     fn ask(&mut self, topics: &[&'static str]) -> Result<(), Failure> {
-        for topic in topics {
+        topics.iter().try_for_each(|topic| {
             let query = |block: &&str| block.starts_with(&format!("-- {topic}\n"));
             let sql = QUERIES.split("\n\n").find(query).unwrap_or_default();
             self.check(topic, |visit| {
                 let row = visit.row(sql)?;
                 let (verdict, text) = row.text(0)?.split_once(": ").ok_or_else(Failure::senseless)?;
-                let verdict = match verdict {
-                    "good" => Verdict::Good,
-                    "note" => Verdict::Note,
-                    _ => Verdict::Unsafe,
-                };
-                Ok((verdict, text.into()))
-            })?;
-        }
-        Ok(())
+                Ok(Facts::of(verdict, text))
+            })
+        })
     }
 
     fn soon(&self) -> Instant {
@@ -165,21 +156,14 @@ impl Visit<'_> {
     }
 
     /// Locks go by the server's clock alone. A difference shows a clock without NTP, and tokens that would jump in a fail-over.
-    fn clock(&mut self) -> Found {
-        let sent = SystemTime::now();
-        let row = self.row("select (extract(epoch from clock_timestamp()) * 1000000)::bigint")?;
-        let trip = sent.elapsed().unwrap_or_default();
-        let theirs = Duration::from_micros(row.number(0)?.max(0).cast_unsigned());
-        let ours = sent.duration_since(UNIX_EPOCH).unwrap_or_default() + trip / 2;
-        let (off, text) = Finding::of_clocks(ours, theirs, trip);
-        if off <= OFF + trip {
-            return Ok((Verdict::Good, text.into()));
-        }
-        let then = "; locks go by the server's clock alone, but see that it is kept (NTP)";
-        Ok((Verdict::Note, (text + then).into()))
+    fn clock(&mut self) -> Result<Facts, Failure> {
+        Facts::of_clock(None, || {
+            let row = self.row("select (extract(epoch from clock_timestamp()) * 1000000)::bigint")?;
+            Ok(Duration::from_micros(row.number(0)?.max(0).cast_unsigned()))
+        })
     }
 
-    fn round_trips(&mut self) -> Found {
+    fn round_trips(&mut self) -> Result<Facts, Failure> {
         self.times(ROUND_TRIPS, "a server that is nearer is quicker", |visit| {
             let sent = Instant::now();
             visit.row("select 1")?;
@@ -192,14 +176,14 @@ impl Visit<'_> {
         n: usize,
         quicker: &str,
         measure: impl Fn(&mut Self) -> Result<Duration, Failure>,
-    ) -> Found {
+    ) -> Result<Facts, Failure> {
         let times = (0..n).map(|_| measure(self)).collect::<Result<_, _>>()?;
-        Ok(Finding::of_times(times, self.backend.0.pool.timeouts.response, quicker))
+        Ok(Facts::of_times(times, self.backend.0.pool.timeouts.response, quicker))
     }
 
     /// Behind a pooler in transaction mode two connections share one session, or a connection gets a second session because the
     /// other connection has taken the first.
-    fn pooler(&mut self) -> Found {
+    fn pooler(&mut self) -> Result<Facts, Failure> {
         const PID: &str = "select pg_backend_pid()";
         let (listen_at, pool) = (&self.backend.0.clients.listen_at, &self.backend.0.pool);
         let before = self.row(PID)?.count(0)?;
@@ -208,50 +192,38 @@ impl Visit<'_> {
         let of_other = other.row(Statement::made_up(PID), self.soon())?.count(0)?;
         let is_pooled = of_other == before || self.row(PID)?.count(0)? != before;
         drop(other); // until here its session was taken
-        let (verdict, text) = match (is_pooled, listen_at.endpoints == pool.address.endpoints) {
-            (false, _) => return Ok((Verdict::Good, "none: each connection has a session".into())),
-            (true, false) => (Verdict::Good, "in transaction mode; there is another address for wake-ups"),
-            (true, true) => {
-                let text = "in transaction mode: locks work, but wake-ups need a session, so set the server's address for them";
-                (Verdict::Note, text)
-            }
-        };
-        Ok((verdict, Text::from(text).about_setting("listen_on")))
+        let has_other = listen_at.endpoints != pool.address.endpoints;
+        Ok(Facts::default().when("pooled", is_pooled).when("other", has_other))
     }
 
     /// One session sends, another hears.
-    fn wake_ups(&mut self) -> Found {
+    fn wake_ups(&mut self) -> Result<Facts, Failure> {
         let channel = channel_of(&ClientId::random().to_string());
         let store = &self.backend.0;
         let mut hears = open(&store.clients.listen_at, Instant::now() + store.pool.timeouts.connect)?;
         hears.script(&format!("listen {channel}"), self.soon())?;
         let sent = Instant::now();
         self.con.row(Statement::new(NOTIFY, [channel.as_str().into(), "".into()]), store.pool.deadline())?;
-        let heard = hears.listen(sent + HEARD)?;
-        if heard.is_empty() {
+        if hears.listen(sent + HEARD)?.is_empty() {
             hears.script("unlisten *", self.soon())?; // a pooler keeps the session
-            let text = "a message was not heard in 1 s: waiters ask again and again; behind a pooler set the server's address for \
-                        wake-ups";
-            return Ok((Verdict::Note, Text::from(text).about_setting("listen_on")));
+            return Ok(Facts::default());
         }
-        Ok((Verdict::Good, format!("a message was heard after {}", Finding::shown(sent.elapsed())).into()))
+        Ok(Facts::of("heard", Finding::shown(sent.elapsed())))
     }
 
-    fn layout(&mut self) -> Found {
+    fn layout(&mut self) -> Result<Facts, Failure> {
         let deadline = self.soon();
-        let Err(failure) = check(&mut self.con, deadline) else {
-            return Ok((Verdict::Good, "this version can use the tables".into()));
-        };
+        let Err(failure) = check(&mut self.con, deadline) else { return Ok(Facts::default()) };
         match failure.kind {
             BackendErrorKind::InvalidConfig | BackendErrorKind::Unsupported => {
-                Ok((Verdict::Unsafe, (&BackendError::from(failure)).into()))
+                Ok(Facts::of("why", &BackendError::from(failure)))
             }
             _ => Err(failure),
         }
     }
 
     /// Measures a small write to the row of the trial.
-    fn commit_time(&mut self, lock: &LockId) -> Found {
+    fn commit_time(&mut self, lock: &LockId) -> Result<Facts, Failure> {
         let write = "insert into fairlock.lock (name) values ($1) on conflict (name) do update set rev = lock.rev + 1";
         self.times(COMMITS, "a disk that syncs faster is quicker", |visit| {
             let (name, deadline) = ([lock.name.as_str().as_bytes().into()], visit.soon());
@@ -262,34 +234,22 @@ impl Visit<'_> {
         })
     }
 
-    fn trial(&mut self, lock: &LockId) -> Found {
-        let tried = try_out(self.backend, lock);
-        self.forget(lock);
-        let failed = |why: &str| format!("a lock can't be taken and given back: {why}");
-        Ok(match tried {
-            Ok(()) => (Verdict::Good, "a lock was taken and given back".into()),
-            Err(error) => (Verdict::Unsafe, Text::from(&error).reworded(failed)),
-        })
-    }
-
-    /// Hands the lock from one client to another, and times that. The other client has a store of its own, as in another process:
-    /// within a process no message is sent.
-    fn hand_overs(&mut self, lock: &LockId) -> Found {
+    /// The lock goes from one client to another. The other client has a store of its own, as in another process: within a process no
+    /// message is sent. At the end its row is deleted; without the right it stays for a day.
+    fn trial(&mut self, lock: &LockId) {
         let Store { pool, clients, .. } = &*self.backend.0;
         let of_other = Clients::new(clients.listen_at.clone(), clients.wake_ups);
-        let other = Store::new(Pool::new(pool.address.clone(), pool.timeouts, 2), of_other);
+        let pool = Pool::new(pool.address.clone(), pool.timeouts, 2);
+        let other = PostgresBackend(Arc::new(Store::new(pool, of_other)));
         let without = "see `wake-ups` above, and behind a pooler set the server's address for them";
         let without = Text::from(without).about_setting("listen_on");
-        let found = hand_over([self.backend, &PostgresBackend(Arc::new(other))], lock, without);
-        self.forget(lock);
-        let failed = |why: &str| format!("a lock was not handed over: {why}");
-        Ok(found.unwrap_or_else(|error| (Verdict::Unknown, Text::from(&error).reworded(failed))))
-    }
-
-    /// Deletes the row of the lock. Without the right it stays for a day.
-    fn forget(&mut self, lock: &LockId) {
-        let (name, deadline) = ([lock.name.as_str().as_bytes().into()], self.soon());
-        let delete = Statement::new("delete from fairlock.lock where name = $1", name);
-        let _ = self.con.flight(&[delete], deadline);
+        let server = self.endpoint.to_string();
+        let found = trial(&server, [self.backend, &other], lock, without, || {
+            let (name, deadline) = ([lock.name.as_str().as_bytes().into()], self.soon());
+            let delete = Statement::new("delete from fairlock.lock where name = $1", name);
+            let _ = self.con.flight(&[delete], deadline);
+            Ok(())
+        });
+        self.findings.extend(found);
     }
 }

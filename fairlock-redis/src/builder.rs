@@ -330,7 +330,7 @@ impl RedisBuilder {
         let is_cluster = arrangement == Arrangement::Cluster;
         let calls = Calls::new(durability, is_cluster, has_own_queue, &mut settings);
         let servers = connect_within(settings.connect_within, || target.clone().connect(&settings))?;
-        doctor::check_info(&servers)?;
+        doctor::check(&servers)?;
         if has_own_queue {
             calls.meet(is_cluster, &servers);
         }

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub use crate::ids::RequestId;
 pub use crate::logging::{LineLimit, in_words, log_safely};
 pub use crate::time::pause;
-pub use doctor::{Finding, Verdict, hand_over, probe, try_out};
+pub use doctor::{Facts, Finding, Table, Verdict, probe, trial, try_out};
 pub(crate) use error::write_text;
 pub use error::{BackendError, BackendErrorKind, Text};
 pub use login::{Login, Logins, connect_within};

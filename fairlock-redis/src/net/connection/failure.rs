@@ -267,6 +267,12 @@ impl fmt::Display for Failure {
     }
 }
 
+impl From<Failure> for Text {
+    fn from(failure: Failure) -> Text {
+        failure.text()
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         if let Some(failure) = TlsFailure::of(&error) {
