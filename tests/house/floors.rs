@@ -13,7 +13,7 @@ const HOUSE: [(&str, &str); 8] = [
          wake watchdog tasks shutdown shared
          flow/acquire flow/release flow/cleanup flow
          outage ledger backlog timers stats claim
-         config ending losses snapshot error backend time ids logging",
+         sink config ending losses snapshot error backend time ids logging",
     ),
     (
         "fairlock-redis",

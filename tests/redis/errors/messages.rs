@@ -172,7 +172,7 @@ fn unlock_on_another_thread_names_the_leaked_owner() {
 fn the_compiler_says_what_to_send_instead_of_a_guard() {
     let _alone = Alone::here();
     let dir = WorkDir::new();
-    for (taken, sent) in [("lock", "Guard"), ("request", "Request")] {
+    for (taken, sent) in [("lock", "Guard"), ("request", "waits::Request")] {
         let program = format!(
             "fn main() -> fairlock::Result<()> {{
                 let client = fairlock::Client::new(fairlock::MemoryBackend::new())?;
