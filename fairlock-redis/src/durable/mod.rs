@@ -6,6 +6,8 @@
 
 mod lives;
 mod peers;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -338,74 +340,5 @@ impl ReplyHook for Wrapping {
             )),
             _ => None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use fairlock_core::backend::BackendErrorKind;
-
-    const NANOSECOND: Duration = Duration::from_nanos(1);
-
-    fn seconds(n: u64) -> Duration {
-        Duration::from_secs(n)
-    }
-
-    fn ms(n: u64) -> Duration {
-        Duration::from_millis(n)
-    }
-
-    /// The times for a single server, and with a majority.
-    fn both() -> [Durability; 2] {
-        [Arrangement::Single, Arrangement::Sentinels].map(|servers| Durability::default().among(servers))
-    }
-
-    #[test]
-    fn a_grace_outlasts_all_that_a_client_may_still_believe() {
-        let [life, quorum] = both();
-        assert_eq!([life.longest_lease(), quorum.longest_lease()], [ms(10_000), ms(7_500)]);
-        assert_eq!([life.grace(), quorum.grace()], [ms(10_602), ms(18_177)]);
-        let other = |durability: Durability| durability.trust(seconds(20)).skew(seconds(1));
-        assert_eq!([life, quorum].map(|durability| other(durability).grace()), [ms(21_202), ms(36_352)]);
-    }
-
-    #[test]
-    fn a_server_of_a_quorum_keeps_a_hold_for_a_whole_grace() {
-        assert_eq!(both()[0].arguments(), [0, 10_602]);
-        assert_eq!(both()[1].arguments(), [10_677, 18_177]);
-    }
-
-    #[test]
-    fn only_a_quorum_has_terms_for_its_voters() {
-        let [life, quorum] = both();
-        assert!(life.majority_terms().is_none() && !life.asks_quorum() && quorum.asks_quorum());
-        let terms = quorum.majority_terms().unwrap();
-        assert_eq!((terms.proof_age, terms.least_uptime), (ms(2_500), ms(11_600)));
-    }
-
-    #[test]
-    fn times_have_bounds() {
-        let usual = Durability::default();
-        for (trust, skew) in [(seconds(1), Duration::ZERO), (seconds(3600), seconds(60))] {
-            assert!(usual.trust(trust).skew(skew).check().is_ok());
-        }
-        for out in [
-            usual.trust(seconds(1) - NANOSECOND),
-            usual.trust(seconds(3600) + NANOSECOND),
-            usual.skew(seconds(60) + NANOSECOND),
-        ] {
-            let error = out.check().unwrap_err();
-            assert_eq!(error.kind(), BackendErrorKind::InvalidConfig);
-            assert!(error.to_string().contains("it has to be"), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_lease_is_at_most_the_longest() {
-        let [_, quorum] = both();
-        assert!(quorum.check_lease(ms(7_500)).is_ok());
-        let error = quorum.check_lease(ms(7_500) + NANOSECOND).unwrap_err();
-        assert_eq!(error.kind(), BackendErrorKind::InvalidConfig);
     }
 }
