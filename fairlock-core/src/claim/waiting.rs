@@ -40,6 +40,8 @@ pub(super) struct Waiting {
     pub(super) last_error: Option<BackendError>,
     /// The time of the first of the grants that came too late to be believed, if no other answer came since.
     too_late_since: Option<Instant>,
+    /// Since when each ask is denied. Heartbeats may be answered all the time: they need fewer rights.
+    denied_since: Option<Instant>,
     /// The token of a push that overtook the answer to `acquire`.
     pushed: Option<FencingToken>,
     /// The token of a hold that was taken away before this client learned of its grant.
@@ -289,6 +291,7 @@ impl Waiting {
 
     fn answered(&mut self, mut context: AnswerContext<'_>, answer: Acquired, ask: Ask) -> Then<AfterAnswer> {
         let is_first = context.contact.heard.is_none();
+        self.denied_since = None;
         self.hear(&mut context);
         match answer {
             Acquired::Granted { token, lease } => {
@@ -329,9 +332,12 @@ impl Waiting {
         error: BackendError,
         failures: u32,
     ) -> Then<AfterAnswer> {
-        use BackendErrorKind::{Refused, Unavailable};
+        use BackendErrorKind::{Denied, Refused, Unavailable};
         let AnswerContext { claim, contact, sent, now } = context;
+        let is_denied = error.kind() == Denied;
+        self.denied_since = is_denied.then(|| self.denied_since.unwrap_or(now));
         let error = if contact.heard.is_some() { error.after_an_answer() } else { error };
+        let since = claim.silent_since(contact).min(self.denied_since.unwrap_or(now));
         contact.ask = Ask::Failed(failures);
         self.last_error = Some(error.clone());
         self.ask_now = true; // the reason for this ask has no answer yet
@@ -343,7 +349,7 @@ impl Waiting {
         let hopeless = match error.kind() {
             Refused if is_first => true,
             Unavailable | Refused if claim.wait == Wait::No => failures > 1,
-            Unavailable | Refused => now >= claim.silent_since(contact) + claim.config.outage_limit,
+            Unavailable | Refused => now >= since + claim.config.outage_limit,
             _ => true,
         };
         if !hopeless {

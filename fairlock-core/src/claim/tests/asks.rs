@@ -82,6 +82,12 @@ fn a_request_of_which_no_attempt_was_sent_is_over_when_it_fails() {
     c.caller().fails();
     let c = in_queue().answer(UNSENT_DENIED).is(AfterAnswer::Nothing).at(10 * S).answer(UNSENT_DENIED);
     c.is(AfterAnswer::Withdraw).was_refused().no().caller().fails();
+    // Heartbeats are answered meanwhile.
+    let c = in_queue().answer(DENIED).is(AfterAnswer::Nothing).at(5 * S).beat(rank(1)).at(9 * S);
+    let c = c.answer(DENIED).is(AfterAnswer::Nothing).beat(rank(1)).at(10 * S).answer(DENIED);
+    c.is(AfterAnswer::Withdraw).caller().fails();
+    let c = in_queue().answer(DENIED).at(9 * S).answer(rank(1)).answer(DENIED).at(10 * S).answer(DENIED);
+    c.is(AfterAnswer::Nothing);
     let c = claim().caller().asks().give_up().is(Some(AfterGivingUp::Withdraw));
     c.answer(UNSENT).is(AfterAnswer::Unsent);
     claim().caller().asks().answer(UNSENT).give_up().is(Some(AfterGivingUp::Nothing));
