@@ -139,8 +139,7 @@ impl Redis {
     }
 
     fn load(&mut self, text: &Bytes) -> Reply {
-        let script = planted(text);
-        match self.lua.load(script.as_slice()).set_name("@user_script").into_function() {
+        match self.lua.load(text.as_slice()).set_name("@user_script").into_function() {
             Ok(function) => {
                 let hash = sha1_smol::Sha1::from(text).digest().to_string().into_bytes();
                 self.scripts.insert(hash.clone(), function);
@@ -166,15 +165,6 @@ impl Redis {
             script.call::<Value>(())
         };
         call().map_or_else(failure, from_lua)
-    }
-}
-
-/// The script with the mistake that `WORLD_PLANT` names, a file of two parts with a line `=>` between: the first becomes the second.
-fn planted(text: &Bytes) -> Bytes {
-    let plant = std::env::var_os("WORLD_PLANT").and_then(|file| std::fs::read_to_string(file).ok());
-    match plant.as_deref().and_then(|plant| plant.trim_end().split_once("\n=>")) {
-        Some((from, to)) => String::from_utf8_lossy(text).replace(from, to.trim_start()).into_bytes(),
-        None => text.clone(),
     }
 }
 
