@@ -200,6 +200,11 @@ impl World {
         next(&mut self.dice) % sides.max(1)
     }
 
+    /// The number of the process: another one in each world, as long as all.
+    pub fn process(&self) -> i32 {
+        1_000_000 + (self.seed % 1_000_000) as i32
+    }
+
     pub fn chance(&mut self) -> u8 {
         next(&mut self.chance) as u8
     }

@@ -55,8 +55,10 @@ extern "C" fn pthread_create(out: usize, attributes: usize, body: Body, argument
 /// The first and the last of each thread.
 extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     // SAFETY: `pthread_create` gives the box to this thread alone.
-    let Start { body, argument, id, park } = *unsafe { Box::from_raw(start.cast::<Start>()) };
-    take_over(park);
+    let start = unsafe { Box::from_raw(start.cast::<Start>()) };
+    // Before the box is freed: a thread's first use of the heap chooses its part of the heap.
+    take_over(start.park);
+    let Start { body, argument, id, .. } = *start;
     is(Some(id));
     // SAFETY: registered first, `end` runs last, after the destructors of the thread's own variables.
     unsafe { __cxa_thread_atexit_impl(end, id as *mut c_void, (&raw const __dso_handle).cast_mut().cast()) };
