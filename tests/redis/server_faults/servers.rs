@@ -38,6 +38,14 @@ fn a_restart_with_data_passes_over_no_waiter() {
     assert_eq!(slow.stats().places_lost, 0);
     // Of waiters that have come since the server knows which are gone.
     eventually("all are back", || listeners(&server) == 3);
+    // Its subscription may be back before the client knows that it hears; until then it asks as a client that no message reaches.
+    eventually("the slow client hears messages", || {
+        let (held, polled) = (take(&holder, "other"), slow.stats().granted_by_polling);
+        let waits = request(&slow, "other");
+        held.unlock().unwrap();
+        granted(waits, SOON).unlock().unwrap();
+        slow.stats().granted_by_polling == polled
+    });
     let guard = take(&holder, "kept");
     let (gone, live) = (request(&slow, "kept"), request(&quick, "kept"));
     proxy.set_all(&all, Rule::Swallow);
