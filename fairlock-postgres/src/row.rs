@@ -97,11 +97,7 @@ impl Swap {
         row: Option<&Row>,
         Clock { now, late, waited }: Clock,
     ) -> Result<Option<Swap>, Failure> {
-        let Loaded { mut entry, last, .. } = match row {
-            Some(row) => Loaded::read(row)?,
-            // A free lock with a greater number is not swapped.
-            None => Loaded { last: micros(now).cast_unsigned().saturating_sub(1), ..Loaded::default() },
-        };
+        let Loaded { mut entry, last, .. } = row.map_or_else(|| Ok(Loaded::default()), Loaded::read)?;
         let numbers = |at| row.map_or(Ok(Vec::new()), |row| row.numbers(at));
         let flag = |at| row.map_or(Ok(false), |row| row.flag(at));
         let (heads, gone): (HashSet<_>, _) = (numbers(HEADS)?.into_iter().collect(), numbers(GONE)?);
