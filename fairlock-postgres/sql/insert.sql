@@ -1,5 +1,5 @@
--- Makes the row of a lock ($1) that has none: see `swap.sql`. Waits for another insert of this name, and is not done then. Returns a row if
--- it was done.
+-- Makes the row of a lock ($1) that has none: see `swap.sql`. Waits for another insert of this name, and is not done then. Where there is
+-- a row nothing is inserted: `on conflict` alone would wait for a transaction that writes or deletes this row. Returns a row if it was done.
 --
 -- $2, $3: the server's time of the decision, and until when it may have an effect. $4: the end of the grace as the session knows it; $5:
 -- until when the decision knows of a grace. $6: by how much the hold may end too late. From $7 on the columns.

@@ -75,10 +75,13 @@ fn a_leader_takes_what_its_step_can_answer() {
         let (questions, lead) =
             work.map_or_else(Default::default, |(questions, lead)| (questions, Some(lead)));
         let done = (words(&questions, &own), lead.as_ref().map(|lead| lead.waits));
+        let silent_after = lead.as_ref().map(|lead| lead.silent_from.duration_since(now).as_secs());
         let counts = (state.leading, state.waiting_for_rows);
         drop(state);
         drop(lead);
         assert_eq!(done, (taken.to_owned(), waits), "{waiting}");
+        let halves = waits.map(|waits| if waits.is_some() { 3 } else { 1 });
+        assert_eq!(silent_after.map(|time| time * 2 / ENOUGH.as_secs()), halves, "{waiting}");
         let for_row = usize::from(waits.is_some_and(|waits| waits.is_some()));
         assert_eq!(counts, (3 + usize::from(waits.is_some()), waiting_for_rows + for_row), "{waiting}");
         let state = combiner.state.lock();
@@ -121,16 +124,24 @@ fn what_is_left_of_a_step_is_answered_first() {
     assert_eq!(words(&combiner.state.lock().waiting, &call), "A# B# E# B# D C D");
 }
 
-/// The call gives up what nobody takes.
+/// The call gives up what nobody takes. Behind a blocked question about its lock a question is blocked as well.
 #[test]
 fn a_call_waits_for_its_time() {
-    let (combiner, now) = (combiner(4, 0), Instant::now());
-    let [call, other] = [SECOND / 50, ENOUGH].map(|time| Call::new(1, now + time));
-    combiner.state.lock().waiting.push(asked("b", &other));
-    combiner.operation(&call, vec![asked("a", &call)], |_, _| panic!("all lead"));
-    let error = BackendError::from(call.answers().remove(0).err().unwrap());
-    assert!(error.message().contains("connections are in use"), "{error}");
-    assert_eq!(words(&combiner.state.lock().waiting, &other), "B");
+    for (waiting, why) in [
+        ("b", "in use"),
+        ("a", "in use"),
+        ("b#", "in use"),
+        ("a#", "locked all the time"),
+        ("b a#", "locked"),
+    ] {
+        let (combiner, now) = (combiner(4, 0), Instant::now());
+        let [call, other] = [SECOND / 50, ENOUGH].map(|time| Call::new(1, now + time));
+        combiner.state.lock().waiting = waiting.split(' ').map(|word| asked(word, &other)).collect();
+        combiner.operation(&call, vec![asked("a", &call)], |_, _| panic!("all lead"));
+        let error = BackendError::from(call.answers().remove(0).err().unwrap());
+        assert!(error.message().contains(why), "{waiting}: {error}");
+        assert_eq!(words(&combiner.state.lock().waiting, &other), waiting.to_uppercase());
+    }
 }
 
 #[test]

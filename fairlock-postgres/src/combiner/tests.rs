@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Acquired, Backend, BackendError, Wait, only};
-use fairlock_tests::eventually;
+use fairlock_tests::{Proxy, eventually};
 
 use crate::combiner::{Call, Combiner};
 use crate::command::Command;
 use crate::step;
-use crate::test_server::new_database;
+use crate::test_server::{SERVER, new_database};
 use crate::tests::{SECOND, ask, hold, lock, number, patient, session, soon, stage, take};
 
 const REVISIONS: &str = "select sum(rev)::bigint from fairlock.lock";
@@ -56,14 +56,20 @@ fn a_step_commits_what_any_answer_promises() {
     for other in &locks {
         let mut busy = ask(other, &bob, 2);
         busy.place.wait = Wait::No;
-        let asks = [ask(&locks[0], &ann, 1), busy];
+        let asks = [ask(&locks[0], &ann, 1), busy, ask(&locks[0], &ann, 1)];
         let asked = asks.iter().map(|ask| (&ask.place.lock.name, Command::acquire(ask)));
         let (call, questions) = Call::asking(asked, soon());
         let revisions = number(&mut con, REVISIONS);
         assert!(step::make(&backend.0, questions, None, false).is_empty());
         let answers = call.answers().into_iter().map(|answer| Acquired::try_from(answer.unwrap()).unwrap());
         let answers: Vec<_> = answers.collect();
-        assert!(matches!(answers[..], [Acquired::Granted { .. }, Acquired::Busy { .. }]), "{answers:?}");
+        assert!(
+            matches!(
+                answers[..],
+                [Acquired::Granted { .. }, Acquired::Busy { .. }, Acquired::Granted { .. }]
+            ),
+            "{answers:?}"
+        );
         assert!(number(&mut con, REVISIONS) > revisions, "{}: it is written", other.name);
     }
 }
@@ -80,4 +86,25 @@ fn a_question_whose_time_is_over_is_asked_no_more() {
     assert_eq!(asked.into_inner(), 1);
     let error = BackendError::from(call.answers().remove(0).err().unwrap());
     assert!(error.message().contains("no answer in time"), "{error}");
+}
+
+/// Its step hears nothing. Another call about the lock waits for that step, but not for its whole time.
+#[test]
+fn a_silent_step_keeps_its_lock_from_others_for_a_while() {
+    let ((url, lock), [ann, bob]) = ((new_database(), lock("x")), ["a:1", "b:1"].map(OwnerId::new));
+    let proxy = Proxy::start(SERVER.port());
+    let url = url.replace(&SERVER.address(), &format!("127.0.0.1:{}", proxy.port()));
+    let backend = patient(&url).connect().unwrap();
+    only(backend.release(&[hold(&lock, &ann, take(&backend, &lock, &ann))])).unwrap();
+    proxy.forget_connections();
+    let (began, combiner) = (Instant::now(), &backend.0.combiner);
+    thread::scope(|scope| {
+        let silent = scope.spawn(|| only(backend.acquire(&[ask(&lock, &ann, 2)])));
+        eventually("its step has begun", || combiner.state.lock().is_in_step(&lock.name));
+        take(&backend, &lock, &bob);
+        assert!(began.elapsed() >= SECOND * 10 / 4, "no other step was about the lock");
+        assert!(!silent.is_finished());
+        proxy.cut();
+        silent.join().unwrap().unwrap_err();
+    });
 }

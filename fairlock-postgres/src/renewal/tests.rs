@@ -82,6 +82,20 @@ fn a_server_too_slow_for_a_whole_part_renews_parts_of_it() {
 }
 
 #[test]
+fn a_round_begins_where_the_last_one_was_not_answered() {
+    let ((backend, mut con), ann) = (stage(), OwnerId::new("ann:1"));
+    let locks: Vec<_> = (0..4).map(|n| lock(&format!("{n}"))).collect();
+    let holds: Vec<_> = locks.iter().map(|lock| hold(lock, &ann, take(&backend, lock, &ann))).collect();
+    let items: Vec<_> =
+        holds.iter().map(|hold| Renew::Hold { hold: *hold, holds: 1, lease: LEASE * 2 }).collect();
+    backend.0.pace.unanswered(2, &locks[3].name);
+    backend.renew(ClientId::random(), &items).iter().for_each(|answer| assert!(answer.is_ok(), "{answer:?}"));
+    let order = "select string_agg(convert_from(name, 'UTF8'), '' order by rev)::bigint from fairlock.lock";
+    assert_eq!(number(&mut con, order), 3012);
+    assert!(backend.0.pace.most() > 1, "parts grow when they are answered in good time");
+}
+
+#[test]
 fn a_hold_is_lost_with_its_table() {
     for drop in ["drop schema fairlock cascade", "drop table fairlock.lock"] {
         let ((backend, mut con), lock, ann) = (stage(), lock("x"), OwnerId::new("ann:1"));

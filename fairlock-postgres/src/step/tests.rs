@@ -291,21 +291,24 @@ fn swaps_of_stale_rows_do_what_a_row_lock_does() {
     assert!(once > cases && again > cases, "of {cases} cases {once} calls took a trip, and {again} more");
 }
 
-/// The end of its call is that by the server's clock, which the first answer tells.
+/// The end of its call is that by the server's clock, which the first answer tells. The lock has a row, or is new.
 #[test]
 fn an_attempt_that_arrives_late_begins_nothing() {
-    let ((backend, mut con), lock, ann) = (stage(), lock("x"), OwnerId::new("a:1"));
-    only(backend.release(&[hold(&lock, &ann, take(&backend, &lock, &ann))])).unwrap();
-    let later = "create or replace function fairlock.micros() returns bigint language sql volatile \
-                 as $$ select (date_part('epoch', clock_timestamp() + interval '20 s') * 1000000)::bigint $$";
-    con.script(later, soon()).unwrap(); // by that clock the call is over
-    let before = trips(&backend);
-    let asked = [(&lock.name, Asked::acquire(&ask(&lock, &ann, 2)))];
-    let (call, questions) = Call::asking(asked, soon());
-    assert!(super::make(&backend.0, questions, None, false).is_empty());
-    let answer = call.answers().remove(0);
-    assert!(matches!(answer, Ok(Answer::Acquired(Acquired::Granted { lease: LEASE, .. }))));
-    assert_eq!(trips(&backend) - before, 2, "the first does nothing");
+    for is_new in [false, true] {
+        let ((backend, mut con), [x, y], ann) = (stage(), ["x", "y"].map(lock), OwnerId::new("a:1"));
+        only(backend.release(&[hold(&x, &ann, take(&backend, &x, &ann))])).unwrap();
+        let lock = if is_new { y } else { x };
+        let later = "create or replace function fairlock.micros() returns bigint language sql volatile \
+                     as $$ select (date_part('epoch', clock_timestamp() + interval '20 s') * 1000000)::bigint $$";
+        con.script(later, soon()).unwrap(); // by that clock the call is over
+        let before = trips(&backend);
+        let asked = [(&lock.name, Asked::acquire(&ask(&lock, &ann, 2)))];
+        let (call, questions) = Call::asking(asked, soon());
+        assert!(super::make(&backend.0, questions, None, false).is_empty());
+        let answer = call.answers().remove(0);
+        assert!(matches!(answer, Ok(Answer::Acquired(Acquired::Granted { lease: LEASE, .. }))));
+        assert_eq!(trips(&backend) - before, 2, "the first does nothing");
+    }
 }
 
 /// Its connection ends while the row is locked, and its client with it. Then the row is free.
@@ -313,11 +316,15 @@ fn an_attempt_that_arrives_late_begins_nothing() {
 fn no_attempt_waits_for_a_row_and_takes_the_lock_for_nobody() {
     let (url, lock, ann) = (new_database(), lock("x"), OwnerId::new("a:1"));
     let (proxy, mut con) = (Proxy::start(SERVER.port()), session(&url));
-    for meanwhile in ["select from fairlock.lock for share", "update fairlock.lock set rev = rev + 1"] {
+    let [locked, written] = ["select from fairlock.lock for share", "update fairlock.lock set rev = rev + 1"];
+    for (meanwhile, is_known) in [(locked, true), (written, true), (written, false)] {
         let backend =
             PostgresBackend::connect(&url.replace(&SERVER.address(), &format!("127.0.0.1:{}", proxy.port())))
                 .unwrap();
         only(backend.release(&[hold(&lock, &ann, take(&backend, &lock, &ann))])).unwrap();
+        if !is_known {
+            backend.0.recent.saw(&lock.name, None);
+        }
         con.script(&format!("begin; {meanwhile}"), soon()).unwrap();
         thread::scope(|scope| {
             let asked = scope.spawn(|| only(backend.acquire(&[ask(&lock, &ann, 2)])));
@@ -383,6 +390,9 @@ fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
         of(&|| assert!(matches!(only(backend.acquire(&[ask])), Ok(Acquired::Busy { .. }))))
     };
     assert_eq!([busy(), busy()], [1, 1], "it only reads");
+    forget(&other);
+    assert_eq!(withdrawing(&bob, 9), 2, "under the row lock, with a queue");
+    assert_eq!(withdrawing(&bob, 9), 1, "that lock is no other's");
     let theirs = patient(&url).connections(1).connect().unwrap();
     taking(&one);
     only(theirs.acquire(&[ask(&one, &bob, 1)])).unwrap();
@@ -395,6 +405,10 @@ fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
         assert!(only(backend.acquire(&[ask(&one, &ann, 2)])).unwrap_err().message().contains("55P03"))
     });
     assert_eq!(refused, 4, "two swaps passed over the row, a step has waited for it, and was rolled back");
+    forget(&one);
+    let place = Place::new(&one, &ann, RequestId::new(9));
+    let refused = of(&|| assert!(only(backend.withdraw(&[place])).unwrap_err().message().contains("55P03")));
+    assert_eq!(refused, 2, "a lone question about an unknown row waits for the row at once");
     con.script("rollback", soon()).unwrap();
     // Many in one trip, new ones with them.
     let locks: Vec<_> = (0..64).map(|n| lock(&format!("{n}"))).collect();
@@ -410,9 +424,14 @@ fn a_cycle_is_two_round_trips_and_a_hand_off_two_for_each_side() {
         other => panic!("{other:?}"),
     };
     let holds: Vec<_> = locks.iter().zip(&answers).map(granted).collect();
-    let before = trips(&backend);
-    assert!(backend.release(&holds).iter().all(|answer| matches!(answer, Ok(Released::Released))));
-    assert_eq!(trips(&backend) - before, 1);
+    for (at, holds) in holds.chunks(32).enumerate() {
+        if at == 1 {
+            locks.iter().for_each(forget);
+        }
+        let before = trips(&backend);
+        assert!(backend.release(holds).iter().all(|answer| matches!(answer, Ok(Released::Released))));
+        assert_eq!(trips(&backend) - before, [1, 2][at], "of unknown rows many are read at once");
+    }
 }
 
 /// As behind a pooler that does not show, or after DISCARD ALL.
