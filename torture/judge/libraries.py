@@ -76,6 +76,7 @@ LIBRARIES = [
     Library("redsync", "redis", ("{build}/redsync",), settings=both(8, "expiry 3 s, 1000 tries", {**SHORT, "TRIES": "1000"})),
     Library("rslock", "redis", rust("rslock"),
             settings=both(10, "TTL 3 s, the holder asks `is_freed`", {**SHORT, "ASKS": "true"}, defaults={"LEASE_MS": "10000"})),
+    Library("redisson (crate)", "redis", rust("redisson"), is_fair=True, settings=both(30, "lease 3 s", SHORT)),
     Library("distkit", "redis", rust("distkit"), settings=both(30, "TTL 3 s", SHORT)),
     Library("async-redis-lock", "redis", rust("async-redis-lock"),
             settings=both(3, "no time-out, retry 20 ms", {"PATIENT": "true"})),

@@ -60,6 +60,14 @@ REASONS = {
         "all faults, by default: nothing tells the holder of a loss, and the release does not say either.",
         LEFT,
     ],
+    "redisson (crate)": [
+        "all faults: `lock` of a held lock fails at once for the first waiter, and after ten seconds for those behind it, so the judge asks again: "
+        "who gets the lock is chance. `try_lock` does not ask at all.",
+        "reply-lost: a request whose answer was lost stays in the list that is the queue. The list has no end, and nobody gets the lock any more. A "
+        "waiter that is killed behind another one leaves the same.",
+        "stall, stopped, silent: nothing renews the lease of a fair lock, and nothing tells the holder that it is over.",
+        FORGOTTEN.format("Nothing tells the holder, but `unlock` says so."),
+    ],
     "distkit": [TASK, FORGOTTEN.format(NEXT_RENEWAL), STOPPED, LEFT],
     "async-redis-lock": [TASK, FORGOTTEN.format(NEXT_RENEWAL), STOPPED, LEFT],
     "sqlx advisory lock": [

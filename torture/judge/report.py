@@ -73,7 +73,7 @@ class Results:
 
 
 README = {"fairlock, Redis": "fairlock on Redis", "fairlock, PostgreSQL": "fairlock on PostgreSQL", "Redisson, fair": "Redisson's fair lock", "redis-py": "redis-py",
-          "redsync": "redsync", "rslock": "rslock", "distkit": "distkit", "sqlx advisory lock": "sqlx's advisory lock"}
+          "rslock": "rslock"}
 
 
 def write_readme(path, results):

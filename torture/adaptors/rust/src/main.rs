@@ -3,6 +3,7 @@
 mod async_redis_lock;
 mod distkit;
 mod fairlock;
+mod redisson;
 mod rslock;
 mod sqlx;
 mod words;
@@ -17,6 +18,7 @@ fn main() {
         "fairlock" => run(&runtime, fairlock::connect()),
         "async-redis-lock" => run(&runtime, async_redis_lock::connect()),
         "distkit" => run(&runtime, distkit::connect()),
+        "redisson" => run(&runtime, redisson::connect()),
         "rslock" => run(&runtime, rslock::connect()),
         "sqlx" => run(&runtime, sqlx::connect()),
         _ => panic!("no library `{library}`"),
