@@ -13,7 +13,7 @@ use std::process::{self, ExitCode};
 use std::thread;
 use std::time::Duration;
 
-use fairlock::waits::CancelToken;
+use fairlock::CancelToken;
 use fairlock::{Error, FencingToken, Lock};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 #[cfg(feature = "memory")]
 use std::sync::OnceLock;
 
-use fairlock_core::backend::{Backend, BackendError, BackendErrorKind};
+use fairlock_core::backend::{Backend, BackendError, BackendErrorKind, Finding};
 use fairlock_core::{AsyncClient, Client, Result};
 
 /// Connects to the store at this address, with the default settings:
@@ -61,12 +61,7 @@ pub fn open(address: &str) -> Result<Arc<dyn Backend>> {
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(Arc::new(fairlock_postgres::PostgresBackend::connect(address)?)),
         #[cfg(all(feature = "file", unix))]
-        "file" => match address.strip_prefix("file://").or(address.strip_prefix("file:")) {
-            Some(dir) if dir.starts_with('/') => Ok(Arc::new(fairlock_file::FileBackend::open(dir)?)),
-            _ => Err(refused(
-                "a directory's address is file:// with an absolute path, as in file:///run/lock/app",
-            )),
-        },
+        "file" => Ok(Arc::new(fairlock_file::FileBackend::open(directory(address)?)?)),
         #[cfg(feature = "memory")]
         "memory" => {
             static OF_THIS_PROCESS: OnceLock<fairlock_memory::MemoryBackend> = OnceLock::new();
@@ -74,6 +69,33 @@ pub fn open(address: &str) -> Result<Arc<dyn Backend>> {
         }
         _ => Err(refused(&unknown(scheme))),
     }
+}
+
+/// What the `doctor` of the store at this address finds: whether locks are safe there. [`connect`] has the addresses; memory has no findings.
+/// `admin::doctor` is its path.
+///
+/// # Errors
+/// As [`connect`]; and those of the store's own `doctor`.
+pub fn doctor(address: &str) -> Result<Vec<Finding>> {
+    let scheme = address.split_once(':').map_or("", |(scheme, _)| scheme);
+    match scheme {
+        #[cfg(feature = "redis")]
+        _ if is_of_redis(scheme) => fairlock_redis::RedisBackend::connect(address)?.doctor(),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => fairlock_postgres::PostgresBackend::connect(address)?.doctor(),
+        #[cfg(all(feature = "file", unix))]
+        "file" => fairlock_file::FileBackend::open(directory(address)?)?.doctor(),
+        _ => open(address).map(|_| Vec::new()),
+    }
+}
+
+#[cfg(all(feature = "file", unix))]
+fn directory(address: &str) -> Result<&str> {
+    let dir =
+        address.strip_prefix("file://").or(address.strip_prefix("file:")).filter(|dir| dir.starts_with('/'));
+    dir.ok_or_else(|| {
+        refused("a directory's address is file:// with an absolute path, as in file:///run/lock/app")
+    })
 }
 
 /// Redis itself says which of them it has.

@@ -60,8 +60,8 @@ pub mod guide;
 
 pub use address::{connect, connect_async, open};
 pub use fairlock_core::{
-    AllGuard, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore, Client, Error,
-    FencingToken, Guard, Lock, Lost, LostCause, Result, RwLock, Semaphore, Term, TryLock,
+    AllGuard, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore, CancelToken,
+    Client, Error, FencingToken, Guard, Lock, Lost, LostCause, Result, RwLock, Semaphore, Term, TryLock,
 };
 #[cfg(all(feature = "file", unix))]
 pub use fairlock_file::FileBackend;
@@ -74,6 +74,7 @@ pub use fairlock_redis::RedisBackend;
 
 /// What operators call, and what they read: who holds a lock, who waits for it, what a `doctor` found.
 pub mod admin {
+    pub use crate::address::doctor;
     pub use fairlock_core::backend::{Finding, Holder, LockState, Verdict, Waiter};
     pub use fairlock_core::{Admin, AsyncAdmin, LockKind, LockName};
 }
@@ -123,7 +124,7 @@ pub mod testing {
 pub mod waits {
     #[cfg(feature = "crossbeam-channel-0_5")]
     pub use fairlock_core::crossbeam_channel as crossbeam_channel_0_5;
-    pub use fairlock_core::{Busy, CancelToken, LockFuture, Receiver, Request, SlowWait, TryLockFuture};
+    pub use fairlock_core::{Busy, LockFuture, Receiver, Request, SlowWait, TryLockFuture};
 }
 
 #[cfg(all(doctest, feature = "memory", feature = "redisson"))]

@@ -14,7 +14,7 @@ use crate::ids::FencingToken;
 /// let clock = ManualClock::new();
 /// let store = MemoryBackend::with_clock(clock.clone());
 /// let connect = || Client::builder(store.clone()).clock(clock.clone()).build();
-/// let (one, other, sink) = (connect()?, connect()?, Sink::default());
+/// let (one, other, sink) = (connect()?, connect()?, Sink::new());
 ///
 /// let slow = one.fair_lock("orders")?.lock()?;
 /// assert!(sink.write(slow.token()));
@@ -36,6 +36,11 @@ struct Writes {
 }
 
 impl Sink {
+    /// No token was seen.
+    pub fn new() -> Sink {
+        Sink::default()
+    }
+
     /// Whether the write is done: no write with a greater token was. An equal token passes, as one hold may write many times.
     pub fn write(&self, token: FencingToken) -> bool {
         let mut writes = self.0.lock();

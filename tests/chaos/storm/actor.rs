@@ -8,7 +8,7 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::waits::CancelToken;
+use fairlock::CancelToken;
 use fairlock::{Error, FencingToken};
 
 use crate::bounds::Limit;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlock::waits::CancelToken;
+use fairlock::CancelToken;
 
 use crate::life::Life;
 use crate::look::{BUSY, RETRY, SLACK};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use fairlock::CancelToken;
 use fairlock::admin::{LockKind, LockState, Waiter};
 use fairlock::owner::{Owner, OwnerId, Ownership};
-use fairlock::waits::CancelToken;
 use fairlock::{AsyncClient, AsyncHold, AsyncLock, Client, Guard, Lock, Result, Semaphore, Term, TryLock};
 
 use crate::actor::Site;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlock::CancelToken;
 use fairlock::owner::{Owner, Ownership};
 use fairlock::waits::Receiver;
-use fairlock::waits::{CancelToken, LockFuture, Request};
+use fairlock::waits::{LockFuture, Request};
 use fairlock::{AllGuard, AsyncGuard, Error, FencingToken, Guard, Lost, Result};
 
 use crate::bounds::{Call, Limit};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlock::CancelToken;
 use fairlock::admin::LockName;
-use fairlock::waits::CancelToken;
 use fairlock::{Error, FencingToken, LostCause, Result};
 
 use crate::life::{Answers, Life, Told};

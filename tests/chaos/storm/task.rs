@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use fairlock::CancelToken;
 use fairlock::owner::Owner;
 use fairlock::settings::Clock;
-use fairlock::waits::{CancelToken, TryLockFuture};
+use fairlock::waits::TryLockFuture;
 use fairlock::{Client, Guard, MemoryBackend};
 
 use crate::world::World;

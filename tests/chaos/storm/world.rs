@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use fairlock::CancelToken;
 use fairlock::admin::LockName;
 use fairlock::admin::LockState;
 use fairlock::backend::Backend;
 use fairlock::owner::ClientId;
 use fairlock::settings::Clock;
 use fairlock::testing::ManualClock;
-use fairlock::waits::CancelToken;
 use fairlock::{Client, MemoryBackend, RedisBackend};
 use fairlock_tests::look_until;
 pub use fairlock_tests::oracle::Promise;

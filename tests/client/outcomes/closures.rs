@@ -6,10 +6,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use fairlock::CancelToken;
 use fairlock::admin::LockName;
 use fairlock::owner::Ownership;
 use fairlock::testing::Operation;
-use fairlock::waits::CancelToken;
 use fairlock::{Error, Guard, Lock, LostCause, TryLock};
 
 use crate::World;

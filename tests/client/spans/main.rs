@@ -14,8 +14,8 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use fairlock::CancelToken;
 use fairlock::owner::Owner;
-use fairlock::waits::CancelToken;
 use fairlock::{AsyncGuard, Client, Guard, Lock, MemoryBackend, Result};
 use fairlock_tests::files::root;
 use fairlock_tests::locks::patient;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use fairlock::CancelToken;
 use fairlock::testing::Operation;
-use fairlock::waits::CancelToken;
 use fairlock::{AsyncLock, Client, FencingToken, Lock, MemoryBackend, TryLock};
 use fairlock_tests::{Alone, RedisServer, eventually};
 use futures::executor::block_on;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlock::CancelToken;
 use fairlock::admin::LockKind;
-use fairlock::waits::CancelToken;
 
 use super::{Actor, Guard, Request};
 use crate::bounds::Limit;

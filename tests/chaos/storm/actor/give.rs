@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use fairlock::CancelToken;
 use fairlock::Error;
 use fairlock::admin::LockKind;
-use fairlock::waits::CancelToken;
 
 use super::{Actor, Guard, Leak};
 use crate::bounds::Limit;

@@ -1,7 +1,7 @@
 //! What an actor does as an operator, and to clients.
 
+use fairlock::CancelToken;
 use fairlock::Result;
-use fairlock::waits::CancelToken;
 
 use super::Actor;
 use crate::bounds::Limit;

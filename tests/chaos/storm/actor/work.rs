@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlock::CancelToken;
 use fairlock::FencingToken;
-use fairlock::waits::CancelToken;
 
 use super::Actor;
 use crate::bounds::{Call, Limit};
