@@ -153,7 +153,8 @@ impl Admin {
     /// # Errors
     /// As [`force_unlock`](Self::force_unlock).
     pub fn force_unlock_of(&self, owner: &OwnerId) -> Result<bool> {
-        let (lock, state) = (self.lock()?, self.inspect_queue(0..0)?);
+        let state = self.inspect_queue(0..0)?;
+        let lock = self.seen(&state);
         let Some(holder) = state.holders.iter().find(|holder| holder.owner == *owner) else {
             return Ok(false);
         };
@@ -198,17 +199,22 @@ impl Admin {
         ask(&*self.shared.backend).map_err(|error| Error::about(&self.name, error))
     }
 
-    /// The lock, as the kind that it is now. A name that nobody uses is any kind.
+    /// The lock, as the kind that it is now.
     fn lock(&self) -> Result<LockId> {
-        let kind = match self.kind {
-            Some(kind) => kind,
-            None => match self.inspect_queue(0..0)?.capacity {
-                None | Some(1) => LockKind::Fair,
-                Some(u32::MAX) => LockKind::ReadWrite,
-                Some(permits) => LockKind::Semaphore { permits },
-            },
-        };
-        Ok(LockId::new(self.name.clone(), kind))
+        match self.kind {
+            Some(kind) => Ok(LockId::new(self.name.clone(), kind)),
+            None => Ok(self.seen(&self.inspect_queue(0..0)?)),
+        }
+    }
+
+    /// The lock, as the kind that a look shows if none was given. A name that nobody uses is any kind.
+    fn seen(&self, state: &LockState) -> LockId {
+        let kind = self.kind.unwrap_or(match state.capacity {
+            None | Some(1) => LockKind::Fair,
+            Some(u32::MAX) => LockKind::ReadWrite,
+            Some(permits) => LockKind::Semaphore { permits },
+        });
+        LockId::new(self.name.clone(), kind)
     }
 }
 
@@ -290,7 +296,7 @@ impl AsyncAdmin {
 }
 
 impl<O: Ownership> Lock<O> {
-    /// What an operator does to this lock, whoever holds it. Makes no round trip.
+    /// What an operator does to this lock, also while others hold it. Makes no round trip.
     pub fn admin(&self) -> Admin {
         let LockId { name, kind } = self.0.lock.clone();
         Admin::new(&self.0.shared, name, Some(kind))
@@ -300,7 +306,6 @@ impl<O: Ownership> Lock<O> {
 impl AsyncLock {
     /// As [`Lock::admin`].
     pub fn admin(&self) -> AsyncAdmin {
-        let LockId { name, kind } = self.0.lock.clone();
-        Admin::new(&self.0.shared, name, Some(kind)).to_async()
+        Lock(self.0.clone()).admin().to_async()
     }
 }
