@@ -61,6 +61,7 @@ pub(crate) struct Swap {
     pub(crate) wake_ups: Vec<WakeUp>,
     /// The setting and its value that tell messages that the swap was done.
     pub(crate) tag: Option<[String; 2]>,
+    /// Whether its insert or its update has written the row.
     pub(crate) is_done: bool,
 }
 
@@ -168,14 +169,12 @@ impl Swap {
             self.late.into(),
         ];
         let some = |which: &[usize]| which.iter().map(|at| update[*at].clone()).collect::<Vec<_>>();
-        let (read, insert) = (some(&[0, 6]), some(&[0, 2, 3, 6, 7, 10]));
         let written = |first: Vec<Value>| first.into_iter().chain(self.row.values()).collect::<Vec<_>>();
         let [is_new, is_written] = self.writes();
-        [
-            is_new.then(|| Statement::new(&INSERT, written(insert))),
-            is_written.then(|| Statement::new(&SWAP, written(update.into()))),
-            Some(Statement::new(&READ_ROW, read)),
-        ]
+        let read = Statement::new(&READ_ROW, some(&[0, 6]));
+        let insert = is_new.then(|| Statement::new(&INSERT, written(some(&[0, 2, 3, 6, 7, 10]))));
+        let update = is_written.then(|| Statement::new(&SWAP, written(update.into())));
+        [insert, update, Some(read)]
     }
 
     /// What has become of the swap, behind which this row was read.
