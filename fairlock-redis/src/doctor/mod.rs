@@ -165,7 +165,7 @@ fn advice(info: &str, servers: &Servers) -> Vec<Text> {
 /// Each field of INFO; and what follows from them.
 fn facts_of(info: &str, servers: &Servers) -> Facts {
     let fields = info.lines().filter_map(|line| line.split_once(':'));
-    let none = Facts::of("connected_slaves", "0");
+    let none = Facts::of("connected_slaves", "0").with("aof_enabled", "0"); // where INFO does not say
     let facts = fields.fold(none, |facts, (name, value)| facts.with(name, value));
     let mut version = field(info, "redis_version").unwrap_or_default().split('.').map(str::parse::<u32>);
     let is_old = matches!((version.next(), version.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < OLDEST);
