@@ -12,7 +12,7 @@ use postgres::{Client, NoTls, Statement};
 use crate::Outcome;
 use crate::fair::Fair;
 use crate::peer::{Lock, Peer};
-use crate::workload::{Order, say_ops};
+use crate::workload::{Order, cycles_for, say_ops};
 
 /// How long a waiter of the naive table sleeps before it asks again.
 const POLLS_EVERY: Duration = Duration::from_millis(10);
@@ -87,7 +87,8 @@ pub fn make_table(url: &str) -> Outcome {
 /// session has locked.
 pub fn beside_locked_rows(url: &str, order: &Order) -> Outcome {
     let fair = Fair::connect_to_postgres(url, order)?;
-    let locked: Vec<_> = (0..5).map(|n| fair.lock(&format!("{}:locked:{n}", order.name))).collect::<Outcome<_>>()?;
+    let locked: Vec<_> =
+        (0..5).map(|n| fair.lock(&format!("{}:locked:{n}", order.name))).collect::<Outcome<_>>()?;
     for lock in &locked {
         lock.hold(&mut || {})?; // now there is a row
     }
@@ -102,18 +103,21 @@ pub fn beside_locked_rows(url: &str, order: &Order) -> Outcome {
             threads.spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
                     // Whether the time or an error ends a call is not what is measured.
-                    let _ = if n % 2 == 0 { lock.try_lock() } else { lock.try_lock_for(Duration::from_millis(500)) };
+                    let _ = if n % 2 == 0 {
+                        lock.try_lock()
+                    } else {
+                        lock.try_lock_for(Duration::from_millis(500))
+                    };
                 }
             });
         }
         let said = say_ops(order, |seconds| {
-            let (mut times, end) = (Vec::new(), Instant::now() + Duration::from_secs_f64(seconds));
-            while Instant::now() < end {
+            cycles_for(seconds, &mut || {
                 let began = Instant::now();
-                fair.lock(&format!("{}:{}", order.name, new_names.fetch_add(1, Ordering::Relaxed)))?.hold(&mut || {})?;
-                times.push(began.elapsed().as_nanos());
-            }
-            Ok(times)
+                fair.lock(&format!("{}:{}", order.name, new_names.fetch_add(1, Ordering::Relaxed)))?
+                    .hold(&mut || {})?;
+                Ok(began.elapsed())
+            })
         });
         is_over.store(true, Ordering::Relaxed);
         said

@@ -132,7 +132,7 @@ pub fn say_ops(order: &Order, work: impl Fn(f64) -> Outcome<Vec<u128>>) -> Outco
     hear().map(drop)
 }
 
-fn cycles_for(seconds: f64, cycle: &mut impl FnMut() -> Outcome<Duration>) -> Outcome<Vec<u128>> {
+pub fn cycles_for(seconds: f64, cycle: &mut impl FnMut() -> Outcome<Duration>) -> Outcome<Vec<u128>> {
     let mut times = Vec::new();
     let end = Instant::now() + Duration::from_secs_f64(seconds);
     while Instant::now() < end && times.len() < MOST_CYCLES {
