@@ -72,7 +72,6 @@ pub fn open(address: &str) -> Result<Arc<dyn Backend>> {
 }
 
 /// What the `doctor` of the store at this address finds: whether locks are safe there. [`connect`] has the addresses; memory has no findings.
-/// `admin::doctor` is its path.
 ///
 /// # Errors
 /// As [`connect`]; and those of the store's own `doctor`.

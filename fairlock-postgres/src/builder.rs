@@ -110,8 +110,8 @@ impl PostgresBuilder {
     /// Makes TLS with a configuration of the program's own: its authorities, client certificate, provider of cryptography (FIPS), in
     /// place of `sslrootcert`, `sslcert` and `sslkey`, which the address then can't have. Without `sslmode` in the address TLS is
     /// required; `sslmode` can make TLS optional, but `disable` is refused. A Unix socket has no TLS. The configuration counts for the
-    /// [other address](Self::listen_on), too. The types are those of [`rustls`](fairlock_net::rustls) 0.23; the next
-    /// version gets a feature and a method of its own, so that it is no major version of this crate.
+    /// [other address](Self::listen_on), too. The types are those of [`rustls`](fairlock_net::rustls) 0.23. A later
+    /// major version of rustls gets its own feature and method here, and fairlock keeps its major version.
     #[cfg(feature = "rustls-0_23")]
     pub fn tls(mut self, config: Arc<fairlock_net::rustls::ClientConfig>) -> Self {
         self.tls = Some(config);

@@ -188,8 +188,8 @@ impl RedisBuilder {
 
     /// Makes TLS with a configuration of the program's own: its authorities, client certificate, provider of cryptography (FIPS), in
     /// place of `sslrootcert`, `sslcert` and `sslkey`, which the address then can't have. The address has to be a `rediss://…`. The
-    /// configuration counts for all servers and sentinels. The types are those of [`rustls`](fairlock_net::rustls) 0.23; the next
-    /// version gets a feature and a method of its own, so that it is no major version of this crate.
+    /// configuration counts for all servers and sentinels. The types are those of [`rustls`](fairlock_net::rustls) 0.23. A later
+    /// major version of rustls gets its own feature and method here, and fairlock keeps its major version.
     #[cfg(feature = "rustls-0_23")]
     pub fn tls(mut self, config: Arc<fairlock_net::rustls::ClientConfig>) -> Self {
         self.target = self.target.and_then(|target| target.with_tls(&config));

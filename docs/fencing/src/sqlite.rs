@@ -8,8 +8,8 @@ use crate::Fence;
 /// The greatest token of each resource.
 pub const TABLE: &str = "CREATE TABLE fence (resource text PRIMARY KEY, token integer NOT NULL)";
 
-/// Call it first in the transaction that does the work: one that began with `TransactionBehavior::Immediate`, so that no other writer
-/// comes between.
+/// Call it first in the transaction that does the work. Begin the transaction with `TransactionBehavior::Immediate`: then no other writer
+/// comes between the comparison and the work.
 pub fn pass_fence(work: &Transaction<'_>, resource: &str, token: FencingToken) -> Result<Fence> {
     let passed = work.execute(
         "INSERT INTO fence (resource, token) VALUES (?1, ?2)

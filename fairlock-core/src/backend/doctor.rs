@@ -269,8 +269,8 @@ fn refused(what: &'static str) -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, what)
 }
 
-/// Tries a lock that no other client knows: takes it and gives it back, and then hands it over ten times, or fewer where each takes seconds,
-/// between a client of one backend and a client of the other. A wake-up has to go through the store, so the backends must not share their
+/// Tries a lock that no other client knows: takes and releases the lock, and then hands the lock over ten times, or fewer where a hand-over
+/// takes seconds, between a client of one backend and a client of the other. A wake-up has to go through the store, so the backends must not share their
 /// clients. `without` says what to do where wake-ups don't arrive; `forget` deletes what is left of the lock.
 #[doc(hidden)] // for stores
 pub fn trial(

@@ -45,8 +45,8 @@ impl<T> Receiver<T> {
         })
     }
 
-    /// The channel of the crate `crossbeam-channel` 0.5, for its `select!`. The next major version of that crate gets a feature and a
-    /// method of its own, so that it is no major version of this crate.
+    /// The channel of the crate `crossbeam-channel` 0.5, for its `select!`. A later major version of `crossbeam-channel` gets its own
+    /// feature and method here, and fairlock keeps its major version.
     #[cfg(feature = "crossbeam-channel-0_5")]
     pub fn as_crossbeam(&self) -> &crossbeam_channel::Receiver<T> {
         &self.0
