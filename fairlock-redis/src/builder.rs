@@ -8,16 +8,14 @@ use std::time::Duration;
 use fairlock_core::Result;
 use fairlock_core::backend::{BackendError, Login, Logins, connect_within};
 
-use crate::backend::{Inner, RedisBackend};
+use crate::backend::{Inner, RedisBackend, Rules};
 use crate::checks::{in_range, invalid};
 use crate::doctor;
 use crate::durable::{Calls, Durability};
 use crate::hand_off::HandOff;
 use crate::net::{AddressMap, Arrangement, Servers, Settings, Target, Timeouts};
 #[cfg(feature = "redisson")]
-use crate::redisson::{Channels, Fair, Locks, Plain};
-#[cfg(feature = "redisson")]
-use crate::rules::Queue;
+use crate::redisson::{Channels, Redisson};
 use crate::rules::Shared;
 use crate::script::keys::KeyCache;
 use crate::wake_ups::WakeUps;
@@ -312,7 +310,7 @@ impl RedisBuilder {
         in_range("connect_timeout", settings.timeouts.connect, shortest..=minute)?;
         in_range("response_timeout", settings.timeouts.response, shortest..=minute)?;
         #[cfg(feature = "redisson")]
-        let places = self.places()?;
+        let thread_wait = self.places_last()?;
         let (arrangement, has_own_queue) = (target.arrangement(), self.discipline == Discipline::HandOff);
         let durability = self.durability.map(|durability| durability.among(arrangement));
         if let Some(durability) = &durability {
@@ -335,14 +333,14 @@ impl RedisBuilder {
             calls.meet(is_cluster, &servers);
         }
         #[cfg(feature = "redisson")]
-        return Ok(RedisBackend::of(servers, calls, self.discipline, places));
+        return Ok(RedisBackend::of(servers, calls, self.discipline, thread_wait));
         #[cfg(not(feature = "redisson"))]
         Ok(RedisBackend::of(servers, calls))
     }
 
     /// How long places in Redisson's queue last.
     #[cfg(feature = "redisson")]
-    fn places(&self) -> Result<Fair> {
+    fn places_last(&self) -> Result<Duration> {
         let minute = Duration::from_secs(60);
         let thread_wait = self.thread_wait.unwrap_or(minute * 5);
         in_range("thread_wait", thread_wait, Duration::from_millis(10)..=minute * 60 * 24)?;
@@ -351,24 +349,23 @@ impl RedisBuilder {
                         `.discipline(Discipline::Redisson)` if Java's fair locks share this queue, else leave the setting out";
             return Err(invalid(what.to_owned()).about_setting("thread_wait").into());
         }
-        Ok(Fair { thread_wait })
+        Ok(thread_wait)
     }
 }
 
 impl RedisBackend {
     #[cfg(feature = "redisson")]
-    fn of(servers: Servers, calls: Calls, discipline: Discipline, places: Fair) -> RedisBackend {
+    fn of(servers: Servers, calls: Calls, discipline: Discipline, thread_wait: Duration) -> RedisBackend {
         let channels: Arc<Channels> = Arc::default();
         let wake_ups = WakeUps::new(&servers, calls.confirms_messages(), Some(Arc::clone(&channels) as _));
         let shared = Arc::new(Shared { servers, calls, wake_ups, key_cache: KeyCache::default() });
-        let queues: [Box<dyn Queue>; 2] =
-            [Box::new(HandOff::new(&shared)), Box::new(Locks::new(&shared, &channels, places))];
-        let [ours, theirs] = queues;
+        let redisson = Redisson::new(&shared, channels, thread_wait);
+        let (ours, theirs) = (Rules::HandOff(HandOff::new(&shared)), Rules::Redisson(redisson.clone()));
         let (fair, other) = match discipline {
             Discipline::HandOff => (ours, theirs),
             Discipline::Redisson => (theirs, ours),
         };
-        let plain = Box::new(Locks::new(&shared, &channels, Plain));
+        let plain = Rules::Redisson(redisson);
         RedisBackend(Arc::new(Inner { shared, fair, other: Some(other), plain: Some(plain) }))
     }
 
@@ -376,7 +373,7 @@ impl RedisBackend {
     fn of(servers: Servers, calls: Calls) -> RedisBackend {
         let wake_ups = WakeUps::new(&servers, calls.confirms_messages(), None);
         let shared = Arc::new(Shared { servers, calls, wake_ups, key_cache: KeyCache::default() });
-        let fair = Box::new(HandOff::new(&shared));
+        let fair = Rules::HandOff(HandOff::new(&shared));
         RedisBackend(Arc::new(Inner { shared, fair, other: None, plain: None }))
     }
 }

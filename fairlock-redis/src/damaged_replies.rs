@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use redis::{Value, parse_redis_value};
 
+use crate::backend::by_rules;
 use crate::builder::Discipline;
 use crate::fake_backend::{LEASE, bulk, hold, id, owner, place, with};
 use crate::script::reply::{self, Row};
@@ -117,10 +118,10 @@ fn damaged_replies_of_scripts_are_answers_or_errors_in_words() {
         let (rules, lock) = (&backends[which].0.fair, &locks[lock * (1 - which)]);
         let (place, hold) = (place(lock, &owner), hold(lock, &owner));
         let ask = Acquire::new(place, LEASE);
-        let call = rules.acquire(&ask).unwrap();
-        let _ = in_words(rules.acquired(&ask, &call, reply.clone()));
-        let _ = in_words(rules.released(&hold, &reply));
-        let _ = in_words(rules.withdrawn(&place, &reply));
+        let call = by_rules!(rules, acquire(&ask)).unwrap();
+        let _ = in_words(by_rules!(rules, acquired(&ask, &call, reply.clone())));
+        let _ = in_words(by_rules!(rules, released(&hold, &reply)));
+        let _ = in_words(by_rules!(rules, withdrawn(&place, &reply)));
         for n in 0..4 {
             let answers = [reply::renewed(&reply, n), reply::renewed_holds(&reply, n)].map(in_words);
             for answers in answers.into_iter().flatten() {
@@ -129,7 +130,7 @@ fn damaged_replies_of_scripts_are_answers_or_errors_in_words() {
         }
         let _ = in_words(Row::of(&reply).and_then(|row| reply::kept(&row)));
         let _ = in_words(Row::of(&reply).and_then(|row| reply::force_released(&row)));
-        if let Ok(state) = in_words(rules.seen(lock.kind, &reply)) {
+        if let Ok(state) = in_words(by_rules!(rules, seen(lock.kind, &reply))) {
             let LockState { holders, queue, .. } = &state;
             prop_assert!(state.taken() as usize >= holders.len().min(1) * usize::from(holders.iter().any(|it| it.units > 0)));
             prop_assert!(!state.to_string().is_empty() || queue.is_empty());

@@ -8,8 +8,9 @@ use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 use parking_lot::Mutex;
 use redis::Value;
 
-use crate::backend::RedisBackend;
+use crate::backend::{RedisBackend, Rules};
 use crate::builder::{Discipline, RedisBuilder};
+use crate::hand_off::HandOff;
 use crate::net::test_server::{Act, FakeServer, polite};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
@@ -76,6 +77,15 @@ pub(crate) fn of(
     });
     let builder = RedisBackend::builder(&format!("redis://{}", server.address()));
     (build(builder).connect().unwrap(), ran)
+}
+
+/// The rules of the locks with a queue, by discipline `HandOff`.
+pub(crate) fn hand_off(backend: &RedisBackend) -> &HandOff {
+    match &backend.0.fair {
+        Rules::HandOff(rules) => rules,
+        #[cfg(feature = "redisson")]
+        Rules::Redisson(_) => panic!("other rules"),
+    }
 }
 
 /// The client of a test, which keeps what it is told.

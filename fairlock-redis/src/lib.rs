@@ -2,17 +2,17 @@
 //! Redisson.
 //!
 //! ```text
-//!                             ┌─► hand_off ──► durable ─┐
-//!  core ──► backend ── rules ─┤                        ├─► script ──► net ──► scripts/*.lua
-//!                             └─► redisson ────────────┘                        │ PUBLISH
-//!  core's sink ◄── wake_ups ◄── net (one thread a client) ◄─────────────────────┘
+//!                    ┌─► hand_off ──► durable ─┐
+//!  core ──► backend ─┤                         ├─► script ──► net ──► scripts/*.lua
+//!                    └─► redisson ─────────────┘                         │ PUBLISH
+//!  core's sink ◄── wake_ups ◄── net (one thread a client) ◄──────────────┘
 //! ```
 //!
 //! | room | what |
 //! | --- | --- |
 //! | `builder`, `doctor`, `locks`, `backend` | what a program calls |
 //! | `hand_off`, `redisson` | the rules of a lock: ours, for any capacity, and Redisson's (a feature) |
-//! | `rules`, `wake_ups` | the trait of the rules, and what all rules use |
+//! | `rules`, `wake_ups` | what all rules use |
 //! | `durable` | around scripts and replies: what survives a server that forgets |
 //! | `script` | keys, arguments, the Lua, replies |
 //! | `net` | connections; knows no lock, and nothing of this crate |

@@ -6,9 +6,9 @@ use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, LockState, 
 use fairlock_core::{Error, LockKind, LockName};
 use redis::cmd;
 
-use crate::backend::RedisBackend;
+use crate::backend::{RedisBackend, Rules, by_rules};
 use crate::net::{Order, Pool, ServerFailure};
-use crate::rules::{Kinds, Look, Queue};
+use crate::rules::{Kinds, Look};
 use crate::script::keys::{Keys, name_of_queue};
 use crate::script::reply::{items, number, text, unintelligible};
 use crate::script::run_all;
@@ -31,7 +31,7 @@ impl RedisBackend {
     /// without the rights to SCAN and HLEN, and to the keys.
     pub fn locks(&self, pattern: Option<&str>) -> fairlock_core::Result<Vec<(LockName, LockState)>> {
         let pattern = pattern.unwrap_or("*");
-        let (ours, theirs) = (&*self.0.fair, self.0.other.as_deref());
+        let (ours, theirs) = (&self.0.fair, self.0.other.as_ref());
         let (mut names, mut others) = (BTreeSet::new(), BTreeSet::new());
         let servers = &self.0.shared.servers;
         for server in servers.servers().map_err(|failure| failure.explain(servers, "SCAN"))? {
@@ -58,12 +58,12 @@ impl RedisBackend {
     fn inspect_all(
         &self,
         names: &BTreeSet<String>,
-        rules: &dyn Queue,
+        rules: &Rules,
         is_own: bool,
         found: &mut BTreeMap<LockName, LockState>,
     ) -> fairlock_core::Result<()> {
         // The script for one lock names the ends of holds, too.
-        let kind = if rules.supports(LockKind::ReadWrite) { LockKind::ReadWrite } else { LockKind::Fair };
+        let kind = if rules.have_shared() { LockKind::ReadWrite } else { LockKind::Fair };
         let locks: Vec<LockId> = names
             .iter()
             .filter_map(|name| LockName::new(name).ok())
@@ -79,11 +79,12 @@ impl RedisBackend {
         // The first waiter, the length of the queue, and how many waiters are absent: there may be many.
         let at = Look { from: 0, many: 1, examined: MOST_INSPECTED, kinds: Kinds::Any };
         for page in locks.chunks(100) {
-            let calls = page.iter().map(|lock| rules.look(lock, &at)).collect::<Result<Vec<_>, _>>()?;
+            let calls =
+                page.iter().map(|lock| by_rules!(rules, look(lock, &at))).collect::<Result<Vec<_>, _>>()?;
             let replies = run_all(&self.0.shared.servers, &calls, Order::AtOnce);
             for (lock, reply) in page.iter().zip(replies) {
                 let reply = reply.map_err(|failure| failure.error);
-                match reply.and_then(|reply| rules.seen(LockKind::Fair, &reply)) {
+                match reply.and_then(|reply| by_rules!(rules, seen(LockKind::Fair, &reply))) {
                     Ok(state) if is_a_lock(&state) => drop(found.insert(lock.name.clone(), state)),
                     Err(error) if !is_passed_over(error.kind()) => {
                         return Err(Error::about(&lock.name, error));
@@ -97,8 +98,8 @@ impl RedisBackend {
 }
 
 /// The names of the locks with a queue by these rules, or several holders.
-fn in_queue(pool: &Pool, pattern: &str, rules: &dyn Queue) -> Result<Vec<String>, BackendError> {
-    let (patterns, kind) = rules.keys_like(pattern);
+fn in_queue(pool: &Pool, pattern: &str, rules: &Rules) -> Result<Vec<String>, BackendError> {
+    let (patterns, kind) = by_rules!(rules, keys_like(pattern));
     let mut names = Vec::new();
     for pattern in &patterns {
         names.extend(

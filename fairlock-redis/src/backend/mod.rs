@@ -15,8 +15,11 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, Clock, LockKind};
 use redis::Value;
 
+use crate::hand_off::HandOff;
 use crate::net::{Order, attempt_ttl};
-use crate::rules::{By, Kinds, Look, Queue, Rules, Shared};
+#[cfg(feature = "redisson")]
+use crate::redisson::Redisson;
+use crate::rules::{By, Kinds, Look, Shared};
 use crate::script::Call;
 use crate::script::reply::missing;
 
@@ -33,11 +36,31 @@ impl RefUnwindSafe for RedisBackend {}
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
     /// The rules of the locks with a queue, by the backend's discipline. A plain handle, too, shows the queue of these locks.
-    pub(crate) fair: Box<dyn Queue>,
+    pub(crate) fair: Rules,
     /// The rules of the other discipline, to list the locks of that discipline.
-    pub(crate) other: Option<Box<dyn Queue>>,
-    pub(crate) plain: Option<Box<dyn Rules>>,
+    pub(crate) other: Option<Rules>,
+    pub(crate) plain: Option<Rules>,
 }
+
+/// The rules that a lock follows: how each operation becomes a script, and what the reply means.
+pub(crate) enum Rules {
+    HandOff(HandOff),
+    #[cfg(feature = "redisson")]
+    Redisson(Redisson),
+}
+
+/// Calls a method that all rules have.
+macro_rules! by_rules {
+    ($rules:expr, $method:ident($($argument:expr),*)) => {
+        match &$rules {
+            $crate::backend::Rules::HandOff(rules) => rules.$method($($argument),*),
+            #[cfg(feature = "redisson")]
+            $crate::backend::Rules::Redisson(rules) => rules.$method($($argument),*),
+        }
+    };
+}
+
+pub(crate) use by_rules;
 
 impl RedisBackend {
     /// The rest of the grace, as far as this client's calls have been told: until then its server grants no lock, and an
@@ -104,19 +127,20 @@ impl RedisBackend {
 impl Inner {
     /// # Errors
     /// `InvalidConfig` for a plain lock without the feature `redisson`.
-    pub(crate) fn rules(&self, lock: &LockId) -> Result<&dyn Rules, BackendError> {
+    pub(crate) fn rules(&self, lock: &LockId) -> Result<&Rules, BackendError> {
         let none = || BackendError::new(BackendErrorKind::InvalidConfig, NO_PLAIN);
-        match lock.kind {
-            LockKind::Plain => self.plain.as_deref().ok_or_else(none),
-            _ => Ok(&*self.fair),
-        }
+        if lock.kind == LockKind::Plain { self.plain.as_ref().ok_or_else(none) } else { Ok(&self.fair) }
     }
+}
 
-    fn withdrawn(&self, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
-        let rules = self.rules(place.lock)?;
-        let answer = rules.withdrawn(place, reply)?;
-        rules.stop_listening(place);
-        Ok(answer)
+impl Rules {
+    /// Whether a lock may have several holders.
+    pub(crate) fn have_shared(&self) -> bool {
+        match self {
+            Rules::HandOff(_) => true,
+            #[cfg(feature = "redisson")]
+            Rules::Redisson(_) => false,
+        }
     }
 }
 
@@ -124,9 +148,9 @@ impl Backend for RedisBackend {
     fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>> {
         self.ask_all(
             asks,
-            |ask| self.0.rules(ask.place.lock)?.acquire(ask),
+            |ask| by_rules!(self.0.rules(ask.place.lock)?, acquire(ask)),
             |ask, call, reply| {
-                let answer = self.0.rules(ask.place.lock)?.acquired(ask, call, reply)?;
+                let answer = by_rules!(self.0.rules(ask.place.lock)?, acquired(ask, call, reply))?;
                 Ok(self.0.shared.wake_ups.acquired(&ask.place, answer))
             },
         )
@@ -135,13 +159,13 @@ impl Backend for RedisBackend {
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>> {
         self.ask_all(
             holds,
-            |hold| self.0.rules(hold.lock)?.release(hold),
-            |hold, _, reply| self.0.rules(hold.lock)?.released(hold, &reply),
+            |hold| by_rules!(self.0.rules(hold.lock)?, release(hold)),
+            |hold, _, reply| by_rules!(self.0.rules(hold.lock)?, released(hold, &reply)),
         )
     }
 
     fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
-        self.0.rules(hold.lock)?.keep(hold, keeper, lease)
+        by_rules!(self.0.rules(hold.lock)?, keep(hold, keeper, lease))
     }
 
     /// Takes few round trips to each server: a script renews up to a hundred holds, or all places of a lock.
@@ -154,7 +178,7 @@ impl Backend for RedisBackend {
                 self.0.shared.wake_ups.heartbeat_answered(place); // all of them are of one client
             }
             if let (Renewal::Granted { .. }, Ok(rules)) = (answer, self.0.rules(place.lock)) {
-                rules.stop_listening(place);
+                by_rules!(rules, stop_listening(place));
             }
         }
         answers
@@ -163,22 +187,28 @@ impl Backend for RedisBackend {
     fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
         self.ask_all(
             places,
-            |place| self.0.rules(place.lock)?.withdraw(place, By::Waiter),
-            |place, _, reply| self.0.withdrawn(place, &reply),
+            |place| by_rules!(self.0.rules(place.lock)?, withdraw(place, By::Waiter)),
+            |place, _, reply| {
+                let rules = self.0.rules(place.lock)?;
+                let answer = by_rules!(rules, withdrawn(place, &reply))?;
+                by_rules!(rules, stop_listening(place));
+                Ok(answer)
+            },
         )
     }
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
         let rules = self.0.rules(place.lock)?;
-        rules.withdrawn(place, &self.0.shared.run(&rules.withdraw(place, By::Operator)?)?)
+        let reply = self.0.shared.run(&by_rules!(rules, withdraw(place, By::Operator))?)?;
+        by_rules!(rules, withdrawn(place, &reply))
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        self.0.rules(lock)?.force_release(lock)
+        by_rules!(self.0.rules(lock)?, force_release(lock))
     }
 
     fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
-        self.0.rules(hold.lock)?.take_hold(hold)
+        by_rules!(self.0.rules(hold.lock)?, take_hold(hold))
     }
 
     fn inspect(&self, lock: &LockId, part: Range<u64>) -> Result<LockState, BackendError> {
@@ -187,8 +217,9 @@ impl Backend for RedisBackend {
         const MOST: u64 = 10 * MOST_INSPECTED;
         let (from, many) = (part.start.min(LAST), part.end.saturating_sub(part.start).min(MOST));
         let examined = if part.is_empty() { 0 } else { MOST_INSPECTED };
-        let call = self.0.fair.look(lock, &Look { from, many, examined, kinds: Kinds::This })?;
-        self.0.fair.seen(lock.kind, &self.0.shared.run(&call)?)
+        let look = Look { from, many, examined, kinds: Kinds::This };
+        let reply = self.0.shared.run(&by_rules!(self.0.fair, look(lock, &look))?)?;
+        by_rules!(self.0.fair, seen(lock.kind, &reply))
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
@@ -201,11 +232,14 @@ impl Backend for RedisBackend {
 
     /// Several holders by the hand-off, plain locks with the feature `redisson`.
     fn supports(&self, kind: LockKind) -> bool {
-        self.0.fair.supports(kind) || self.0.plain.as_ref().is_some_and(|plain| plain.supports(kind))
+        match kind {
+            LockKind::Plain => self.0.plain.is_some(),
+            _ => self.0.fair.have_shared() || !kind.is_shared(),
+        }
     }
 
     fn keeps_only(&self) -> &'static str {
-        match self.0.fair.supports(LockKind::ReadWrite) {
+        match self.0.fair.have_shared() {
             true => NO_PLAIN,
             false => "discipline Redisson has fair and plain locks only",
         }
@@ -228,7 +262,7 @@ impl Backend for RedisBackend {
 
     /// True for Redisson's queue.
     fn keeps_place_by_owner(&self, lock: &LockId) -> bool {
-        self.0.rules(lock).is_ok_and(|rules| rules.keeps_place_by_owner())
+        lock.kind != LockKind::Plain && !self.0.fair.have_shared()
     }
 
     /// The limit of [`RedisBuilder::durable`](crate::RedisBuilder::durable).

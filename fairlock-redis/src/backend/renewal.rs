@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairlock_core::LockKind;
 use fairlock_core::backend::{BackendError, Hold, Renew, Renewal};
 
-use super::Inner;
+use super::{Inner, by_rules};
 use crate::net::Order;
 use crate::script::reply::{missing, renewed, renewed_holds};
 use crate::script::{Call, CallFailure};
@@ -44,7 +44,7 @@ impl Inner {
         for (lock, places) in waiting {
             for chunk in places.chunks(MOST_PLACES) {
                 let (items, places): (_, Vec<_>) = chunk.iter().copied().unzip();
-                let call = self.rules(lock).and_then(|rules| rules.renew_places(lock, &places));
+                let call = self.rules(lock).and_then(|rules| by_rules!(rules, renew_places(lock, &places)));
                 parts.push(Part { items, are_holds: false, call });
             }
         }
@@ -65,7 +65,7 @@ impl Inner {
         let mut alike: HashMap<_, Vec<(usize, &'a Hold<'_>)>> = HashMap::new();
         for &(at, hold, count, lease) in holds {
             if let Ok(rules) = self.rules(hold.lock) {
-                rules.will_tell(count); // if one has to, all do: before any call is built
+                by_rules!(rules, will_tell(count)); // if one has to, all do: before any call is built
             }
             let kind = hold.lock.kind;
             let alike_to = (kind == LockKind::Plain, kind.capacity() > 1, count, lease);
@@ -76,7 +76,7 @@ impl Inner {
             for chunk in holds.chunks(most) {
                 let (items, holds): (Vec<_>, Vec<&'a Hold<'_>>) = chunk.iter().copied().unzip();
                 let rules = self.rules(holds[0].lock);
-                let call = rules.and_then(|rules| rules.renew_holds(&holds, count, lease));
+                let call = rules.and_then(|rules| by_rules!(rules, renew_holds(&holds, count, lease)));
                 parts.push(Part { items, are_holds: true, call });
             }
         }

@@ -15,7 +15,7 @@ use fairlock_core::backend::{probe, trial};
 use fairlock_core::{ClientId, LockKind, LockName};
 use redis::{Cmd, Value, cmd};
 
-use crate::backend::RedisBackend;
+use crate::backend::{RedisBackend, by_rules};
 use crate::durable::{Durability, lives_of};
 use crate::net::value::{field, items, micros, text};
 use crate::net::{Arrangement, Failure, Route, Servers, dry_run};
@@ -363,7 +363,7 @@ impl Visit<'_> {
             "RECORD" => keys.record(),
             word => word,
         };
-        let [of_queue, by_several] = inner.fair.needed(&keys, &client);
+        let [of_queue, by_several] = by_rules!(inner.fair, needed(&keys, &client));
         let all = COMMANDS.split(", ").map(|command| command.split(' ').map(word).collect()).chain(of_queue);
         let all = all.chain(inner.shared.servers.commands().iter().map(|words| words.to_vec()));
         let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect();

@@ -5,20 +5,22 @@ use fairlock_core::{LockKind, OwnerId};
 use redis::Value;
 
 use super::HandOff;
-use crate::rules::{Kinds, Look, Queue};
+use crate::rules::{Kinds, Look};
 use crate::script::keys::{Keys, queues};
 use crate::script::reply::{Row, items, number, rank, time, token, unintelligible, written};
 use crate::script::scripts::Argument;
 use crate::script::{Call, scripts};
 
-impl Queue for HandOff {
-    fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
+impl HandOff {
+    /// The script that looks at a lock.
+    pub(crate) fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
         let capacity = if at.kinds == Kinds::Any { 0 } else { u64::from(lock.kind.capacity()) };
         let arguments = [MOST_INSPECTED, at.from, at.many, at.examined, capacity].map(Argument::Number);
         Ok(Call::new(&scripts::HAND_OFF_INSPECT, self.shared.keys(lock)?, arguments))
     }
 
-    fn seen(&self, asked: LockKind, reply: &Value) -> Result<LockState, BackendError> {
+    /// The state in the script's reply, of a lock that was asked for as this kind.
+    pub(crate) fn seen(&self, asked: LockKind, reply: &Value) -> Result<LockState, BackendError> {
         let row = Row::of(reply)?;
         let mut state = LockState::default();
         let is_told = |capacity: &u32| *capacity > 1 || asked.is_shared() && asked.capacity() == 1;
@@ -35,11 +37,13 @@ impl Queue for HandOff {
         Ok(state)
     }
 
-    fn keys_like(&self, pattern: &str) -> (Vec<String>, &'static str) {
+    /// Patterns for SCAN that find the keys of locks whose names match `pattern`, beside the locks' own, and their type.
+    pub(crate) fn keys_like(&self, pattern: &str) -> (Vec<String>, &'static str) {
         (queues(pattern).to_vec(), "zset")
     }
 
-    fn needed<'k>(&self, keys: &'k Keys, client_channel: &'k str) -> [Vec<Vec<&'k str>>; 2] {
+    /// The commands of the scripts for a lock with these keys; and the commands that only locks of several holders need.
+    pub(crate) fn needed<'k>(&self, keys: &'k Keys, client_channel: &'k str) -> [Vec<Vec<&'k str>>; 2] {
         let (queue, record, ends) = (keys.waiters(), keys.record(), keys.ends());
         let all = vec![
             vec!["ZADD", queue, "XX", "0", "a"],
@@ -94,7 +98,7 @@ mod tests {
     use super::*;
     use crate::backend::RedisBackend;
     use crate::builder::Discipline;
-    use crate::fake_backend::{bulk, id, with};
+    use crate::fake_backend::{bulk, hand_off, id, with};
     use fairlock_core::FencingToken;
 
     fn backend() -> RedisBackend {
@@ -148,8 +152,9 @@ mod tests {
     #[test]
     fn a_capacity_is_told_of_several_units_and_semaphores() {
         let (backend, one) = (backend(), LockKind::Semaphore { permits: 1 });
-        let told =
-            |kind, capacity| backend.0.fair.seen(kind, &reply(capacity, 0, 0, Vec::new())).unwrap().capacity;
+        let told = |kind, capacity| {
+            hand_off(&backend).seen(kind, &reply(capacity, 0, 0, Vec::new())).unwrap().capacity
+        };
         assert_eq!([told(LockKind::Fair, 2), told(one, 2), told(LockKind::ReadWrite, 2)], [Some(2); 3]);
         assert_eq!(
             [told(LockKind::Fair, 1), told(one, 1), told(LockKind::ReadWrite, 1)],
@@ -162,15 +167,15 @@ mod tests {
     fn holders_come_by_their_tokens_and_the_others_are_counted() {
         let (backend, kind) = (backend(), LockKind::ReadWrite);
         let two = vec![hold("9", ""), hold("7", "")];
-        let all = backend.0.fair.seen(kind, &reply(8, 4, 2, two.clone())).unwrap();
+        let all = hand_off(&backend).seen(kind, &reply(8, 4, 2, two.clone())).unwrap();
         let tokens: Vec<_> = all.holders.iter().filter_map(|holder| holder.token).collect();
         assert_eq!(tokens, [7, 9].map(FencingToken::new));
         assert_eq!((all.unlisted_holders, all.unlisted_units, all.taken()), (0, 0, 4));
         assert_eq!((all.queue_length, all.absent, all.queue.len()), (4, 1, 0));
-        let more = backend.0.fair.seen(kind, &reply(8, 7, 3, two.clone())).unwrap();
+        let more = hand_off(&backend).seen(kind, &reply(8, 7, 3, two.clone())).unwrap();
         assert_eq!((more.unlisted_holders, more.unlisted_units, more.taken()), (1, 3, 7));
         // Units that no holder has are not told.
-        let odd = backend.0.fair.seen(kind, &reply(8, 9, 2, two)).unwrap();
+        let odd = hand_off(&backend).seen(kind, &reply(8, 9, 2, two)).unwrap();
         assert_eq!((odd.unlisted_holders, odd.unlisted_units), (0, 0));
     }
 
@@ -180,7 +185,8 @@ mod tests {
         let (backend, ran) = with(Discipline::HandOff, |_, _| empty.to_owned());
         let lock = id(LockKind::Semaphore { permits: 3 });
         for kinds in [Kinds::This, Kinds::Any] {
-            let call = backend.0.fair.look(&lock, &Look { from: 5, many: 6, examined: 7, kinds }).unwrap();
+            let call =
+                hand_off(&backend).look(&lock, &Look { from: 5, many: 6, examined: 7, kinds }).unwrap();
             backend.0.shared.run(&call).unwrap();
         }
         let most = MOST_INSPECTED.to_string();
@@ -191,9 +197,9 @@ mod tests {
     #[test]
     fn the_queue_is_found_by_its_keys_and_needs_the_rights_to_them() {
         let backend = backend();
-        assert_eq!(backend.0.fair.keys_like("a*"), (queues("a*").to_vec(), "zset"));
+        assert_eq!(hand_off(&backend).keys_like("a*"), (queues("a*").to_vec(), "zset"));
         let keys = Keys::of(&id(LockKind::ReadWrite)).unwrap();
-        let [all, of_several] = backend.0.fair.needed(&keys, "fairlock:u");
+        let [all, of_several] = hand_off(&backend).needed(&keys, "fairlock:u");
         let on = |key: &str| all.iter().filter(|words| words.get(1) == Some(&key)).count();
         assert_eq!([on("fairlock_queue:{a}"), on("fairlock_record:{a}"), on("NUMSUB")], [5, 1, 1]);
         assert_eq!(of_several.len(), 2);

@@ -11,16 +11,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fairlock_core::LockName;
 use fairlock_core::backend::{
     Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept, LockId, Place,
     Released, Renewal, RequestId, Wait, Withdrawn,
 };
-use fairlock_core::{LockKind, LockName};
 use parking_lot::Mutex;
 use redis::{Value, cmd};
 
 use crate::net::attempt_length;
-use crate::rules::{By, Rules, Shared};
+use crate::rules::{By, Shared};
 use crate::script::reply::{Row, missing, number, rank, recheck_in, token, unintelligible};
 use crate::script::scripts::Argument::{BeginBy, Member, Number, Options, Text};
 use crate::script::scripts::{Argument, Script, at_least_millis, millis};
@@ -149,12 +149,9 @@ fn capacity(lock: &LockId) -> Argument<'static> {
     Number(lock.kind.capacity().into())
 }
 
-impl Rules for HandOff {
-    fn supports(&self, kind: LockKind) -> bool {
-        kind != LockKind::Plain
-    }
-
-    fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
+impl HandOff {
+    /// The script that asks for a lock.
+    pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
         let (place, lock) = (&ask.place, ask.place.lock);
         self.shared.calls.check(ask, &self.shared.servers)?;
         let arguments = [
@@ -171,7 +168,8 @@ impl Rules for HandOff {
         self.call(&scripts::HAND_OFF_ACQUIRE, lock, arguments)
     }
 
-    fn acquired(
+    /// The answer to this call, whose first reply is `reply`. Some answers need more than one script.
+    pub(crate) fn acquired(
         &self,
         ask: &Acquire<'_>,
         call: &Call<'_>,
@@ -189,14 +187,15 @@ impl Rules for HandOff {
         }
     }
 
-    fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {
+    /// The script that gives a hold up.
+    pub(crate) fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {
         let [member, token] = named(hold);
         let units = Number(hold.units.into());
         let arguments = [capacity(hold.lock), member, units, token, OF_NOBODY];
         self.call(&scripts::HAND_OFF_RELEASE, hold.lock, arguments)
     }
 
-    fn released(&self, hold: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
+    pub(crate) fn released(&self, hold: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
         let (answer, more) = match reply {
             Value::Int(more @ 0..=1) => (Released::Released, *more),
             _ => {
@@ -208,7 +207,13 @@ impl Rules for HandOff {
         Ok(answer)
     }
 
-    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
+    /// Gives the hold up, and leaves its units taken, by another request of its owner.
+    pub(crate) fn keep(
+        &self,
+        hold: &Hold<'_>,
+        keeper: RequestId,
+        lease: Duration,
+    ) -> Result<HoldKept, BackendError> {
         let ([member, token], keeper) = (named(hold), Member(hold.owner, keeper));
         let lasts = Number(at_least_millis(lease));
         let arguments = [capacity(hold.lock), member, token, keeper, lasts, BeginBy];
@@ -225,13 +230,15 @@ impl Rules for HandOff {
         reply::kept(&Row::of(&reply)?)
     }
 
-    fn will_tell(&self, count: u32) {
+    /// A renewal of the round that begins tells this count.
+    pub(crate) fn will_tell(&self, count: u32) {
         if count != 1 {
             self.tells_counts.store(true, Ordering::Relaxed);
         }
     }
 
-    fn renew_holds<'a>(
+    /// The script that renews holds. All have the same count and lease, the same server, and the same number of keys.
+    pub(crate) fn renew_holds<'a>(
         &self,
         holds: &[&'a Hold<'_>],
         count: u32,
@@ -261,8 +268,9 @@ impl Rules for HandOff {
         Ok(self.shared.calls.wrap(call))
     }
 
-    /// The places have one time to live: that of their client.
-    fn renew_places<'a>(
+    /// The script that renews places of one lock. Each place comes with the lease of its grant; they have one time to live, that of
+    /// their client.
+    pub(crate) fn renew_places<'a>(
         &self,
         lock: &LockId,
         places: &[(&'a Place<'_>, Duration)],
@@ -278,22 +286,27 @@ impl Rules for HandOff {
         self.call(&scripts::HAND_OFF_RENEW, lock, arguments)
     }
 
-    fn withdraw<'a>(&self, place: &'a Place<'_>, by: By) -> Result<Call<'a>, BackendError> {
+    /// The script that takes a request out of the queue.
+    pub(crate) fn withdraw<'a>(&self, place: &'a Place<'_>, by: By) -> Result<Call<'a>, BackendError> {
         self.leave(place.lock, Member(place.owner, place.request), by)
     }
 
-    fn withdrawn(&self, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
+    pub(crate) fn withdrawn(&self, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
         let row = Row::of(reply)?;
         let answer = reply::withdrawn(&row)?;
         self.resume(place.lock, answer == Withdrawn::Left && row.if_any(0, number)? == Some(1));
         Ok(answer)
     }
 
-    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
+    /// Its waiters have no channels of their own.
+    pub(crate) fn stop_listening(&self, _: &Place<'_>) {}
+
+    pub(crate) fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         self.take(lock, None)
     }
 
-    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
+    /// Takes one hold away. If no message tells the holder before, its next renewal does.
+    pub(crate) fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
         self.take(hold.lock, Some(hold))
     }
 }

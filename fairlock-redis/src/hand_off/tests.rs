@@ -5,11 +5,11 @@ use std::sync::mpsc;
 use std::thread;
 
 use fairlock_core::backend::{Backend, Renew, only};
-use fairlock_core::{ClientId, FencingToken, OwnerId};
+use fairlock_core::{ClientId, FencingToken, LockKind, OwnerId};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::fake_backend::{LEASE, Ran, RecordedWakeUps, hold, id, of, owner, place};
+use crate::fake_backend::{LEASE, Ran, RecordedWakeUps, hand_off, hold, id, of, owner, place};
 use crate::net::test_server::{Act, FakeServer, confirmed, polite};
 use crate::{Durability, RedisBackend};
 
@@ -240,9 +240,9 @@ fn counts_are_told_once_one_of_them_was_not_one() {
     // The last number is that of the keys of each hold.
     assert_eq!(told, ["|30000|1", "|30000|2", "2|30000|1", "1|30000|1"]);
     let (other, ran) = saying(&["*1\r\n+renewed\r\n"]);
-    other.0.fair.will_tell(2);
+    hand_off(&other).will_tell(2);
     let held = hold(&lock, &owner);
-    let call = other.0.fair.renew_holds(&[&held], 1, LEASE).unwrap();
+    let call = hand_off(&other).renew_holds(&[&held], 1, LEASE).unwrap();
     other.0.shared.run(&call).unwrap();
     assert_eq!(ran.lock()[0].arguments[0], "1");
 }
@@ -254,7 +254,7 @@ fn a_durable_client_reclaims_a_hold_that_is_alone() {
     let (lock, owner) = (id(LockKind::Fair), owner());
     let hold = hold(&lock, &owner);
     for holds in [&[&hold][..], &[&hold, &hold]] {
-        let call = backend.0.fair.renew_holds(holds, 1, LEASE).unwrap();
+        let call = hand_off(&backend).renew_holds(holds, 1, LEASE).unwrap();
         backend.0.shared.run(&call).unwrap();
     }
     let sent_before = attempt_length(Duration::from_secs(1)) + Duration::from_millis(500);
@@ -272,7 +272,7 @@ fn a_heartbeat_has_all_places_of_a_lock() {
     let (backend, ran) = saying(&["*0\r\n"]);
     let [mut short, mut long] = [place(&lock, &owner), place(&lock, &owner)];
     (short.ttl, short.ticket, long.ttl, long.units) = (LEASE / 10, 4, LEASE / 5, 2);
-    let call = backend.0.fair.renew_places(&lock, &[(&short, LEASE), (&long, 2 * LEASE)]).unwrap();
+    let call = hand_off(&backend).renew_places(&lock, &[(&short, LEASE), (&long, 2 * LEASE)]).unwrap();
     backend.0.shared.run(&call).unwrap();
     let places = [MEMBER, "30000", "4", MEMBER, "60000", "0"];
     assert_eq!(ran.lock()[0].arguments, [&["6000", "ws", "3"][..], &places].concat());
@@ -282,7 +282,7 @@ fn a_heartbeat_has_all_places_of_a_lock() {
 fn the_queue_has_locks_of_any_capacity_and_no_plain_ones() {
     let (backend, _) = saying(&["*0\r\n"]);
     let kinds = [LockKind::Fair, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }, LockKind::Plain];
-    assert_eq!(kinds.map(|kind| backend.0.fair.supports(kind)), [true, true, true, false]);
+    assert_eq!(kinds.map(|kind| backend.supports(kind)), [true, true, true, cfg!(feature = "redisson")]);
     assert_eq!(backend.keeps_only(), "plain locks need the feature `redisson`");
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
     Acquire, Acquired, BackendError, ForceReleased, Hold, HoldKept, Holder, LockId, LockState, Place,
-    RequestId, Wait, Waiter,
+    Released, RequestId, Wait, Waiter, Withdrawn,
 };
 use fairlock_core::{LockKind, LockName, OwnerId};
 use parking_lot::Mutex;
@@ -19,41 +19,24 @@ pub(crate) use channels::Channels;
 
 use channels::Subscribed;
 
-use crate::rules::{By, Look, Queue, Rules, Shared};
+use crate::rules::{By, Look, Shared};
 use crate::script::keys::{Keys, redisson_queues};
 use crate::script::reply::{Row, items, missing, number, rank, text, time, token, unintelligible, written};
 use crate::script::scripts::Argument::{BeginBy, Channel, Number, Request, Text};
 use crate::script::scripts::{Argument, at_least_millis, millis};
 use crate::script::{Call, foreign, reply, scripts};
 
-/// Locks of one kind.
-pub(crate) struct Locks<K> {
+/// Redisson's rules, for fair and plain locks.
+///
+/// A fair lock has a queue that is shared with Java. Each waiter has its own channel, on which the releaser tells it to ask again. The
+/// list holds the order; the sorted set holds the time at which each waiter counts as dead, and heartbeats keep our own entries alive in
+/// it. A plain lock, as Redisson's `RedissonLock`, has no queue, and one channel for all waiters.
+#[derive(Clone)]
+pub(crate) struct Redisson {
     shared: Arc<Shared>,
     channels: Arc<Channels>,
-    kind: K,
-}
-
-/// What fair and plain locks differ in: the queue, and channels.
-pub(crate) trait Kind: Send + Sync {
-    fn supports(&self, kind: LockKind) -> bool;
-
-    /// How a request asks: `once` without a place.
-    fn mode(&self, place: &Place<'_>) -> &'static str;
-
-    /// How long a place lasts.
-    fn time_of(&self, place: &Place<'_>) -> Duration;
-
-    /// The channel on which this waiter is told to ask again.
-    fn channel(&self, place: &Place<'_>, keys: &Keys) -> String;
-
-    /// The answer to a request found the lock's queue damaged.
-    fn warn_of(&self, _place: &Place<'_>, _answer: &Row<'_>, _shared: &Shared) -> Result<(), BackendError> {
-        Ok(())
-    }
-
-    fn keeps_place_by_owner(&self) -> bool {
-        false
-    }
+    /// How long places in the queue last.
+    thread_wait: Duration,
 }
 
 /// Names the hold in a script's arguments.
@@ -61,24 +44,39 @@ fn named<'a>(hold: &'a Hold<'_>) -> [Argument<'a>; 3] {
     [Text(hold.owner.as_str()), Request(hold.request), Number(hold.token.get())]
 }
 
-impl<K: Kind> Locks<K> {
-    pub(crate) fn new(shared: &Arc<Shared>, channels: &Arc<Channels>, kind: K) -> Locks<K> {
-        Locks { shared: Arc::clone(shared), channels: Arc::clone(channels), kind }
+impl Redisson {
+    pub(crate) fn new(shared: &Arc<Shared>, channels: Arc<Channels>, thread_wait: Duration) -> Redisson {
+        Redisson { shared: Arc::clone(shared), channels, thread_wait }
+    }
+
+    /// How long a place lasts: as long as its caller waits, or for the thread wait. A plain lock has no places.
+    fn time_of(&self, place: &Place<'_>) -> Duration {
+        match (place.lock.kind, place.wait) {
+            (LockKind::Plain, _) => Duration::ZERO,
+            (_, Wait::UpTo(time)) => time,
+            _ => self.thread_wait,
+        }
     }
 
     fn answer(&self, place: &Place<'_>, reply: &Value) -> Result<Acquired, BackendError> {
         let row = Row::of(reply)?;
-        self.kind.warn_of(place, &row, &self.shared)?;
+        let name = &place.lock.name;
+        if row.word == "queued"
+            && row.at(3, number)? != 0
+            && is_news(&mut LOGGED.lock(), name, Instant::now())
+        {
+            log::warn!(
+                target: "fairlock::acquire",
+                event = "repaired", lock = name.as_str(), owner = place.owner.as_str();
+                "lock {name}: queue and timeouts at {} disagreed about {}: repaired, and put at the tail",
+                self.shared.servers,
+                place.owner
+            );
+        }
         reply::acquired(&row)
     }
-}
 
-impl<K: Kind> Rules for Locks<K> {
-    fn supports(&self, kind: LockKind) -> bool {
-        self.kind.supports(kind)
-    }
-
-    fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
         self.shared.calls.check(ask, &self.shared.servers)?;
         let keys = self.shared.keys(ask.place.lock)?;
         let place = &ask.place;
@@ -86,9 +84,9 @@ impl<K: Kind> Rules for Locks<K> {
             Text(place.owner.as_str()),
             Request(place.request),
             Number(millis(ask.lease)),
-            Number(millis(self.kind.time_of(place))),
+            Number(millis(self.time_of(place))),
             Number(millis(place.ttl)),
-            Text(self.kind.mode(place)),
+            Text(mode(place)),
             Channel,
             Text(ask.label),
             BeginBy,
@@ -97,12 +95,17 @@ impl<K: Kind> Rules for Locks<K> {
     }
 
     /// A waiter that was not yet subscribed to its channel is subscribed now, and asks once more.
-    fn acquired(&self, ask: &Acquire<'_>, call: &Call<'_>, reply: Value) -> Result<Acquired, BackendError> {
+    pub(crate) fn acquired(
+        &self,
+        ask: &Acquire<'_>,
+        call: &Call<'_>,
+        reply: Value,
+    ) -> Result<Acquired, BackendError> {
         let place = &ask.place;
         let mut answer = self.answer(place, &reply)?;
         if place.wait != Wait::No && !matches!(answer, Acquired::Granted { .. }) {
             let keys = self.shared.keys(place.lock)?;
-            match self.channels.listen(&self.shared, place, || self.kind.channel(place, &keys))? {
+            match self.channels.listen(&self.shared, place, || channel(place, &keys))? {
                 Subscribed::Before => return Ok(answer),
                 Subscribed::JustNow => answer = self.answer(place, &self.shared.run(call)?)?,
             }
@@ -113,13 +116,18 @@ impl<K: Kind> Rules for Locks<K> {
         Ok(answer)
     }
 
-    fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {
         let keys = self.shared.keys(hold.lock)?;
         let arguments = [&named(hold)[..], &[Channel]].concat();
         Ok(Call::new(&scripts::REDISSON_RELEASE, keys, arguments))
     }
 
-    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
+    pub(crate) fn keep(
+        &self,
+        hold: &Hold<'_>,
+        keeper: RequestId,
+        lease: Duration,
+    ) -> Result<HoldKept, BackendError> {
         let keys = self.shared.keys(hold.lock)?;
         let rest = [Request(keeper), Number(at_least_millis(lease)), Channel, BeginBy];
         let arguments = [&named(hold)[..], &rest].concat();
@@ -127,7 +135,7 @@ impl<K: Kind> Rules for Locks<K> {
         reply::kept(&Row::of(&reply)?)
     }
 
-    fn renew_holds<'a>(
+    pub(crate) fn renew_holds<'a>(
         &self,
         holds: &[&'a Hold<'_>],
         count: u32,
@@ -139,7 +147,7 @@ impl<K: Kind> Rules for Locks<K> {
             .ok_or_else(missing)
     }
 
-    fn renew_places<'a>(
+    pub(crate) fn renew_places<'a>(
         &self,
         lock: &LockId,
         places: &[(&'a Place<'_>, Duration)],
@@ -147,19 +155,30 @@ impl<K: Kind> Rules for Locks<K> {
         let keys = self.shared.keys(lock)?;
         let mut arguments: Vec<Argument<'_>> = vec![Channel];
         for (place, lease) in places {
-            let (owner, time) = (Text(place.owner.as_str()), Number(millis(self.kind.time_of(place))));
+            let (owner, time) = (Text(place.owner.as_str()), Number(millis(self.time_of(place))));
             arguments.extend([owner, Request(place.request), time, Number(millis(*lease))]);
         }
         Ok(Call::new(&scripts::REDISSON_RENEW, keys, arguments))
     }
 
+    pub(crate) fn released(&self, _: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
+        reply::released(&Row::of(reply)?)
+    }
+
+    pub(crate) fn withdrawn(&self, _: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {
+        reply::withdrawn(&Row::of(reply)?)
+    }
+
+    /// Its renewals tell each count.
+    pub(crate) fn will_tell(&self, _: u32) {}
+
     /// Redisson's queue restores no places, so its rules need not know of a kick.
-    fn withdraw<'a>(&self, place: &'a Place<'_>, _: By) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn withdraw<'a>(&self, place: &'a Place<'_>, _: By) -> Result<Call<'a>, BackendError> {
         let keys = self.shared.keys(place.lock)?;
         let arguments = [
             Text(place.owner.as_str()),
             Request(place.request),
-            Number(millis(self.kind.time_of(place))),
+            Number(millis(self.time_of(place))),
             Number(millis(place.ttl)),
             Channel,
             BeginBy,
@@ -167,79 +186,33 @@ impl<K: Kind> Rules for Locks<K> {
         Ok(Call::new(&scripts::REDISSON_WITHDRAW, keys, arguments))
     }
 
-    fn stop_listening(&self, place: &Place<'_>) {
+    /// Notes that the place's owner waits no longer.
+    pub(crate) fn stop_listening(&self, place: &Place<'_>) {
         self.channels.stop_listening(&self.shared, place);
     }
 
-    fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
+    pub(crate) fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         let keys = self.shared.keys(lock)?;
         let call = Call::new(&scripts::REDISSON_FORCE_RELEASE, keys, [Channel, BeginBy]);
         reply::force_released(&Row::of(&self.shared.run(&call)?)?)
     }
 
-    fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
+    pub(crate) fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
         let reply = self.shared.run(&self.release(hold)?)?;
         self.released(hold, &reply).map(ForceReleased::from)
     }
-
-    fn keeps_place_by_owner(&self) -> bool {
-        self.kind.keeps_place_by_owner()
-    }
 }
 
-/// Discipline `Redisson`: the fair lock whose queue is shared with Java.
-///
-/// Each waiter has its own channel, on which the releaser tells it to ask again. The list holds the order; the
-/// sorted set holds the time at which each waiter counts as dead, and heartbeats keep our own entries alive in it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fair {
-    /// How long places in the queue last.
-    pub(crate) thread_wait: Duration,
+/// How a request asks: `once` without a place.
+fn mode(place: &Place<'_>) -> &'static str {
+    if place.lock.kind == LockKind::Plain || place.wait == Wait::No { "once" } else { "wait" }
 }
 
-impl Kind for Fair {
-    fn supports(&self, kind: LockKind) -> bool {
-        kind != LockKind::Plain && !kind.is_shared()
-    }
-
-    fn mode(&self, place: &Place<'_>) -> &'static str {
-        match place.wait {
-            Wait::No => "once",
-            _ => "wait",
-        }
-    }
-
-    /// A place lasts as long as its caller waits, or for the thread wait.
-    fn time_of(&self, place: &Place<'_>) -> Duration {
-        match place.wait {
-            Wait::UpTo(time) => time,
-            _ => self.thread_wait,
-        }
-    }
-
-    fn channel(&self, place: &Place<'_>, keys: &Keys) -> String {
-        format!("{}:{}", keys.channel(), place.owner)
-    }
-
-    fn warn_of(&self, place: &Place<'_>, answer: &Row<'_>, shared: &Shared) -> Result<(), BackendError> {
-        if answer.word == "queued"
-            && answer.at(3, number)? != 0
-            && is_news(&mut LOGGED.lock(), &place.lock.name, Instant::now())
-        {
-            log::warn!(
-                target: "fairlock::acquire",
-                event = "repaired", lock = place.lock.name.as_str(), owner = place.owner.as_str();
-                "lock {}: queue and timeouts at {} disagreed about {}: repaired, and put at the tail",
-                place.lock.name,
-                shared.servers,
-                place.owner
-            );
-        }
-        Ok(())
-    }
-
-    fn keeps_place_by_owner(&self) -> bool {
-        true
+/// The channel on which this waiter is told to ask again.
+fn channel(place: &Place<'_>, keys: &Keys) -> String {
+    match place.lock.kind {
+        LockKind::Plain => keys.channel().to_owned(),
+        _ => format!("{}:{}", keys.channel(), place.owner),
     }
 }
 
@@ -258,13 +231,13 @@ fn is_news(logged: &mut Vec<(LockName, Instant)>, lock: &LockName, now: Instant)
     is_news
 }
 
-impl Queue for Locks<Fair> {
-    fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
+impl Redisson {
+    pub(crate) fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
         let arguments = [at.from, at.many, at.examined].map(Argument::Number);
         Ok(Call::new(&scripts::INSPECT, self.shared.keys(lock)?, arguments))
     }
 
-    fn seen(&self, _: LockKind, reply: &Value) -> Result<LockState, BackendError> {
+    pub(crate) fn seen(&self, _: LockKind, reply: &Value) -> Result<LockState, BackendError> {
         let row = Row::of(reply)?;
         let mut state = LockState::default();
         // A field that can't be read was written neither by fairlock nor by Redisson.
@@ -277,11 +250,11 @@ impl Queue for Locks<Fair> {
         Ok(state)
     }
 
-    fn keys_like(&self, pattern: &str) -> (Vec<String>, &'static str) {
+    pub(crate) fn keys_like(&self, pattern: &str) -> (Vec<String>, &'static str) {
         (redisson_queues(pattern).to_vec(), "list")
     }
 
-    fn needed<'k>(&self, keys: &'k Keys, _: &'k str) -> [Vec<Vec<&'k str>>; 2] {
+    pub(crate) fn needed<'k>(&self, keys: &'k Keys, _: &'k str) -> [Vec<Vec<&'k str>>; 2] {
         let (timeouts, queue) = (keys.timeouts(), keys.queue());
         let all = vec![
             vec!["ZADD", timeouts, "XX", "0", "a"],
@@ -323,38 +296,17 @@ fn holder(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
     Ok(Some(holder))
 }
 
-/// The plain lock, as Redisson's `RedissonLock`: no queue, and one channel a lock for all waiters.
-pub(crate) struct Plain;
-
-impl Kind for Plain {
-    fn supports(&self, kind: LockKind) -> bool {
-        kind == LockKind::Plain
-    }
-
-    fn mode(&self, _: &Place<'_>) -> &'static str {
-        "once"
-    }
-
-    fn time_of(&self, _: &Place<'_>) -> Duration {
-        Duration::ZERO
-    }
-
-    fn channel(&self, _: &Place<'_>, keys: &Keys) -> String {
-        keys.channel().to_owned()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::RedisBackend;
+    use crate::backend::{RedisBackend, Rules, by_rules};
     use crate::builder::{Discipline, RedisBuilder};
     use crate::fake_backend::{LEASE, bulk, id, of, owner, place, with};
     use crate::rules::{By, Kinds};
     use fairlock_core::FencingToken;
     use fairlock_core::backend::{Acquire, Acquired, Backend, BackendErrorKind, only};
 
-    const FAIR: Fair = Fair { thread_wait: Duration::from_secs(300) };
+    const THREAD_WAIT: Duration = Duration::from_secs(300);
     const CHANNEL: &str = "redisson_lock__channel:{a}";
     const REQUEST: &str = "000000000000001f";
 
@@ -391,16 +343,15 @@ mod tests {
             (LockKind::Fair, Wait::UpTo(Duration::from_secs(2)), "2000", "wait"),
             (LockKind::Plain, Wait::Forever, "1", "once"),
         ] {
-            let build = |builder: RedisBuilder| {
-                builder.discipline(Discipline::Redisson).thread_wait(FAIR.thread_wait)
-            };
+            let build =
+                |builder: RedisBuilder| builder.discipline(Discipline::Redisson).thread_wait(THREAD_WAIT);
             let (backend, ran) = of(build, |_, _| "*0\r\n".to_owned());
             let (lock, owner) = (id(kind), owner());
             let mut place = place(&lock, &owner);
             (place.ttl, place.wait) = (Duration::from_secs(9), wait);
             let mut ask = Acquire::new(place, LEASE);
             ask.label = "nightly";
-            let rules = backend.0.rules(&lock).unwrap();
+            let Rules::Redisson(rules) = backend.0.rules(&lock).unwrap() else { panic!("other rules") };
             let renewal = rules.renew_places(&lock, &[(&place, LEASE)]);
             for call in [rules.acquire(&ask), renewal, rules.withdraw(&place, By::Waiter)] {
                 backend.0.shared.run(&call.unwrap()).unwrap();
@@ -413,7 +364,7 @@ mod tests {
             assert_eq!(sent, [asked, renewed, vec!["u:1", REQUEST, time, "9000", CHANNEL]]);
         }
         let (lock, owner) = (id(LockKind::Fair), owner());
-        let channel = FAIR.channel(&place(&lock, &owner), &Keys::of(&lock).unwrap());
+        let channel = channel(&place(&lock, &owner), &Keys::of(&lock).unwrap());
         assert_eq!(channel, format!("{CHANNEL}:u:1"));
     }
 
@@ -422,7 +373,6 @@ mod tests {
     fn redissons_queue_has_fair_locks_and_places_by_owner() {
         let kinds =
             [LockKind::Fair, LockKind::Plain, LockKind::ReadWrite, LockKind::Semaphore { permits: 1 }];
-        assert_eq!(kinds.map(|kind| FAIR.supports(kind)), [true, false, false, false]);
         let (redisson, ours) = (backend(), with(Discipline::HandOff, |_, _| String::new()).0);
         assert_eq!(kinds.map(|kind| redisson.supports(kind)), [true, true, false, false]);
         assert_eq!(redisson.keeps_only(), "discipline Redisson has fair and plain locks only");
@@ -447,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_look_shows_the_holder_and_the_queue() {
-        let seen = |holder, queue| backend().0.fair.seen(LockKind::Fair, &reply(holder, queue));
+        let seen = |holder, queue| by_rules!(backend().0.fair, seen(LockKind::Fair, &reply(holder, queue)));
         let of_java = vec![bulk("u:1"), Value::Int(2)];
         let waiters = [("v:1", 700), ("v:2", -1)];
         let waiters = waiters.map(|(owner, left)| Value::Array(vec![bulk(owner), Value::Int(left)]));
@@ -475,9 +425,9 @@ mod tests {
     #[test]
     fn the_queue_is_found_by_its_key_and_needs_the_rights_to_it() {
         let (backend, lock) = (backend(), id(LockKind::Fair));
-        assert_eq!(backend.0.fair.keys_like("a*"), (redisson_queues("a*").to_vec(), "list"));
+        assert_eq!(by_rules!(backend.0.fair, keys_like("a*")), (redisson_queues("a*").to_vec(), "list"));
         let keys = Keys::of(&lock).unwrap();
-        let [all, of_several] = backend.0.fair.needed(&keys, "");
+        let [all, of_several] = by_rules!(backend.0.fair, needed(&keys, ""));
         let on = |key: &str| all.iter().filter(|words| words[1] == key).count();
         assert_eq!([on("redisson_lock_timeout:{a}"), on("redisson_lock_queue:{a}")], [5, 7]);
         assert!(of_several.is_empty());
@@ -488,18 +438,16 @@ mod tests {
         let empty = "*6\r\n+state\r\n*0\r\n:-1\r\n:0\r\n:0\r\n*0\r\n";
         let (backend, ran) = with(Discipline::Redisson, |_, _| empty.to_owned());
         let at = Look { from: 5, many: 6, examined: 7, kinds: Kinds::This };
-        backend.0.shared.run(&backend.0.fair.look(&id(LockKind::Fair), &at).unwrap()).unwrap();
+        let call = by_rules!(backend.0.fair, look(&id(LockKind::Fair), &at));
+        backend.0.shared.run(&call.unwrap()).unwrap();
         assert_eq!(ran.lock()[0].arguments, ["5", "6", "7"]);
     }
 
     /// A plain lock has one channel, and neither a queue nor a time to wait.
     #[test]
     fn a_plain_lock_has_one_channel_and_no_queue() {
-        let kinds = [LockKind::Plain, LockKind::Fair, LockKind::ReadWrite];
-        assert_eq!(kinds.map(|kind| Plain.supports(kind)), [true, false, false]);
         let (lock, owner) = (id(LockKind::Plain), owner());
         let (keys, place) = (Keys::of(&lock).unwrap(), place(&lock, &owner));
-        assert_eq!(Plain.channel(&place, &keys), "redisson_lock__channel:{a}");
-        assert_eq!((Plain.mode(&place), Plain.time_of(&place)), ("once", Duration::ZERO));
+        assert_eq!((channel(&place, &keys), mode(&place)), (CHANNEL.to_owned(), "once"));
     }
 }
