@@ -17,7 +17,7 @@ use crate::net::{AddressMap, Arrangement, Servers, Settings, Target, Timeouts};
 #[cfg(feature = "redisson")]
 use crate::redisson::{Channels, Redisson};
 use crate::rules::Shared;
-use crate::script::keys::KeyCache;
+use crate::script::Scripts;
 use crate::wake_ups::WakeUps;
 
 /// Which waiter of a fair lock is next, and how it learns of its turn.
@@ -357,8 +357,9 @@ impl RedisBackend {
     #[cfg(feature = "redisson")]
     fn of(servers: Servers, calls: Calls, discipline: Discipline, thread_wait: Duration) -> RedisBackend {
         let channels: Arc<Channels> = Arc::default();
-        let wake_ups = WakeUps::new(&servers, calls.confirms_messages(), Some(Arc::clone(&channels) as _));
-        let shared = Arc::new(Shared { servers, calls, wake_ups, key_cache: KeyCache::default() });
+        let scripts = Arc::new(Scripts::new(servers, calls.wrapper()));
+        let wake_ups = WakeUps::new(&scripts, calls.confirms_messages(), Some(Arc::clone(&channels) as _));
+        let shared = Arc::new(Shared { scripts, calls, wake_ups });
         let redisson = Redisson::new(&shared, channels, thread_wait);
         let (ours, theirs) = (Rules::HandOff(HandOff::new(&shared)), Rules::Redisson(redisson.clone()));
         let (fair, other) = match discipline {
@@ -371,8 +372,9 @@ impl RedisBackend {
 
     #[cfg(not(feature = "redisson"))]
     fn of(servers: Servers, calls: Calls) -> RedisBackend {
-        let wake_ups = WakeUps::new(&servers, calls.confirms_messages(), None);
-        let shared = Arc::new(Shared { servers, calls, wake_ups, key_cache: KeyCache::default() });
+        let scripts = Arc::new(Scripts::new(servers, calls.wrapper()));
+        let wake_ups = WakeUps::new(&scripts, calls.confirms_messages(), None);
+        let shared = Arc::new(Shared { scripts, calls, wake_ups });
         let fair = Rules::HandOff(HandOff::new(&shared));
         RedisBackend(Arc::new(Inner { shared, fair, other: None, plain: None }))
     }

@@ -107,9 +107,9 @@ impl RedisBackend {
         let sent: Vec<&Call<'_>> = calls.iter().flatten().collect();
         // A call that is alone says more of its errors.
         let replies = match sent[..] {
-            [one] => vec![self.0.shared.run(one)],
+            [one] => vec![self.0.shared.scripts.run(one)],
             _ => {
-                let replies = self.0.shared.run_all(&sent, Order::InTurn).into_iter();
+                let replies = self.0.shared.scripts.run_all(&sent, Order::InTurn).into_iter();
                 replies.map(|reply| reply.map_err(|failure| failure.error)).collect()
             }
         };
@@ -199,7 +199,7 @@ impl Backend for RedisBackend {
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
         let rules = self.0.rules(place.lock)?;
-        let reply = self.0.shared.run(&by_rules!(rules, withdraw(place, By::Operator))?)?;
+        let reply = self.0.shared.scripts.run(&by_rules!(rules, withdraw(place, By::Operator))?)?;
         by_rules!(rules, withdrawn(place, &reply))
     }
 
@@ -218,7 +218,7 @@ impl Backend for RedisBackend {
         let (from, many) = (part.start.min(LAST), part.end.saturating_sub(part.start).min(MOST));
         let examined = if part.is_empty() { 0 } else { MOST_INSPECTED };
         let look = Look { from, many, examined, kinds: Kinds::This };
-        let reply = self.0.shared.run(&by_rules!(self.0.fair, look(lock, &look))?)?;
+        let reply = self.0.shared.scripts.run(&by_rules!(self.0.fair, look(lock, &look))?)?;
         by_rules!(self.0.fair, seen(lock.kind, &reply))
     }
 
@@ -227,7 +227,7 @@ impl Backend for RedisBackend {
     }
 
     fn reconnects(&self) -> u64 {
-        self.0.shared.servers.settings().reconnects()
+        self.0.shared.scripts.servers.settings().reconnects()
     }
 
     /// Several holders by the hand-off, plain locks with the feature `redisson`.
@@ -251,13 +251,13 @@ impl Backend for RedisBackend {
     }
 
     fn response_timeout(&self) -> Option<Duration> {
-        Some(self.0.shared.servers.timeouts().response)
+        Some(self.0.shared.scripts.servers.timeouts().response)
     }
 
     /// The response time-out, 5 s, and one second more for clocks that drift. Each request carries its end by the server's clock,
     /// as far as the client knows that clock.
     fn attempt_ttl(&self) -> Option<Duration> {
-        Some(attempt_ttl(self.0.shared.servers.timeouts().response))
+        Some(attempt_ttl(self.0.shared.scripts.servers.timeouts().response))
     }
 
     /// True for Redisson's queue.
@@ -279,7 +279,7 @@ impl Backend for RedisBackend {
 impl fmt::Debug for RedisBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisBackend")
-            .field("servers", &self.0.shared.servers.to_string())
+            .field("servers", &self.0.shared.scripts.servers.to_string())
             .finish_non_exhaustive()
     }
 }

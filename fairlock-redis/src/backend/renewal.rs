@@ -39,7 +39,7 @@ impl Inner {
             }
         }
         // The nodes of a cluster keep some of the locks each, and a script is about one slot.
-        let most = if self.shared.servers.is_one_server() { MOST_HOLDS } else { 1 };
+        let most = if self.shared.scripts.servers.is_one_server() { MOST_HOLDS } else { 1 };
         let mut parts = self.parts_of_holds(&holds, most);
         for (lock, places) in waiting {
             for chunk in places.chunks(MOST_PLACES) {
@@ -111,7 +111,7 @@ impl Inner {
                 Err(error) => note(items, are_holds, Err(CallFailure { is_refusal: true, error })),
             }
         }
-        let replies = self.shared.run_all(&calls, Order::AtOnce);
+        let replies = self.shared.scripts.run_all(&calls, Order::AtOnce);
         for ((of, are_holds), reply) in asked.into_iter().zip(replies) {
             let rows = reply.and_then(|reply| {
                 let rows = match are_holds {

@@ -59,7 +59,7 @@ impl RedisBackend {
         let probe = lock.map_or_else(probe, |name| LockId::new(name.clone(), LockKind::Fair));
         Keys::of(&probe)?;
         let shared = &self.0.shared;
-        let all = &shared.servers;
+        let all = &shared.scripts.servers;
         let (mut findings, mut is_tried) = (Vec::new(), lock.is_none());
         for server in &all.servers().map_err(|failure| failure.explain(all, "looking"))? {
             server.pool.check()?;
@@ -80,7 +80,7 @@ impl RedisBackend {
             let without = "see to the rights to PUBLISH and SUBSCRIBE, and to what the service says of both";
             let (servers, forget) = (all.to_string(), || self.forget(&probe));
             findings.extend(trial(&servers, [self, self], &probe, without, forget));
-            if let Some(why) = shared.wake_ups.untold.refusal_of_scripts() {
+            if let Some(why) = shared.scripts.untold.refusal_of_scripts() {
                 let facts = Facts::of("untold", why);
                 findings.extend(TABLE.findings(&servers, "hand-overs", &facts));
             }
@@ -90,7 +90,7 @@ impl RedisBackend {
 
     /// Deletes what a release keeps for a day: nobody asks for this lock again. All that a trial leaves ends by itself as well.
     fn forget(&self, lock: &LockId) -> Result<(), BackendError> {
-        let (servers, keys) = (&self.0.shared.servers, Keys::of(lock)?);
+        let (servers, keys) = (&self.0.shared.scripts.servers, Keys::of(lock)?);
         let delete = cmd("DEL").arg(keys.lock()).arg(keys.record()).get_packed_command();
         let deleted = servers.call(keys.lock(), |route| route.call(&delete));
         deleted.map(drop).map_err(|failed| failed.explain("deleting it"))
@@ -105,7 +105,8 @@ impl RedisBackend {
     /// # Errors
     /// As [`doctor`](RedisBackend::doctor) without a name.
     pub fn begin_life(&self) -> fairlock_core::Result<Duration> {
-        let Shared { servers, calls, .. } = &*self.0.shared;
+        let Shared { scripts, calls, .. } = &*self.0.shared;
+        let servers = &scripts.servers;
         let usual = || Durability::default().among(servers.arrangement());
         let grace = calls.durability().unwrap_or_else(usual).grace();
         let mut longest = Duration::ZERO;
@@ -211,7 +212,7 @@ impl Visit<'_> {
     fn info(&self) -> Result<Facts, Text> {
         let reply = self.ask(&cmd("INFO"))?;
         let info = text(&reply).map_err(|error| Text::from(&error))?;
-        Ok(self.old_file(info, facts_of(info, &self.shared().servers)))
+        Ok(self.old_file(info, facts_of(info, &self.shared().scripts.servers)))
     }
 
     /// Whether a restart loads a file although no file is ever saved: an earlier file, or a full copy at a replica. Nothing is known if the
@@ -254,7 +255,7 @@ impl Visit<'_> {
             self.ask(&cmd("PING")).map(|_| sent.elapsed())
         };
         let trips = (0..ROUND_TRIPS).map(trip).collect::<Result<_, Failure>>()?;
-        let limit = self.shared().servers.timeouts().response;
+        let limit = self.shared().scripts.servers.timeouts().response;
         Ok(Facts::of_times(trips, limit, "a server that is nearer is quicker"))
     }
 
@@ -268,7 +269,7 @@ impl Visit<'_> {
     /// Whether the server, or a hash slot of a cluster, has a new past.
     fn life(&self) -> Result<Facts, Text> {
         let shared = self.shared();
-        let lives = lives_of(&shared.servers, self.server, shared.calls.confirms_messages(), None)?;
+        let lives = lives_of(&shared.scripts.servers, self.server, shared.calls.confirms_messages(), None)?;
         let mut graces = lives.iter().filter_map(|life| life.grace.clone());
         let Some(durability) = self.durability() else {
             return Ok(Facts::default().when("others", graces.next().is_some()));
@@ -285,7 +286,7 @@ impl Visit<'_> {
 
     /// Slots whose move to another node has begun, and is neither finished nor given up.
     fn open_slots(&mut self) {
-        if self.shared().servers.arrangement() != Arrangement::Cluster {
+        if self.shared().scripts.servers.arrangement() != Arrangement::Cluster {
             return;
         }
         // The user may lack this right, which no other check needs.
@@ -324,10 +325,11 @@ impl Visit<'_> {
         };
         let all = || needed.iter().chain(&by_several);
         let commands: Vec<Cmd> = all().map(|words| Cmd::new().arg(words).to_owned()).collect();
-        let answers = match dry_run(self.server.pool.address(), self.shared().servers.timeouts(), &commands) {
-            Ok(answers) => answers,
-            Err(failure) => return self.say("rights", &Facts::of("no_multi", failure.text())),
-        };
+        let answers =
+            match dry_run(self.server.pool.address(), self.shared().scripts.servers.timeouts(), &commands) {
+                Ok(answers) => answers,
+                Err(failure) => return self.say("rights", &Facts::of("no_multi", failure.text())),
+            };
         let mut has_all = true;
         for (at, (words, answer)) in all().zip(answers).enumerate() {
             let is_of_lock = words.iter().any(|word| word.contains(lock.name.as_str()));
@@ -365,7 +367,7 @@ impl Visit<'_> {
         };
         let [of_queue, by_several] = by_rules!(inner.fair, needed(&keys, &client));
         let all = COMMANDS.split(", ").map(|command| command.split(' ').map(word).collect()).chain(of_queue);
-        let all = all.chain(inner.shared.servers.commands().iter().map(|words| words.to_vec()));
+        let all = all.chain(inner.shared.scripts.servers.commands().iter().map(|words| words.to_vec()));
         let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect();
         let all = all.map(owned).chain(inner.shared.calls.needed(&keys)).collect();
         Ok([all, by_several.into_iter().map(owned).collect()])

@@ -25,9 +25,9 @@ use peers::DurablePeers;
 use crate::checks::{in_range, invalid};
 use crate::net::hash_slot::of_name;
 use crate::net::{Arrangement, Failure, MajorityTerms, Meaning, Pool, Servers, Settings};
+use crate::script::Wrapper;
 use crate::script::keys::Keys;
-use crate::script::scripts::millis;
-use crate::script::{Call, ReplyHook, Wrapper};
+use crate::script::scripts::{Script, Text, millis};
 
 /// How long durable clients believe what a server told them, and how far clocks may differ; see
 /// [`RedisBuilder::durable`](crate::RedisBuilder::durable).
@@ -212,17 +212,9 @@ impl Calls {
         }
     }
 
-    /// The call as this client makes it.
-    pub(crate) fn wrap<'a>(&self, call: Call<'a>) -> Call<'a> {
-        let Some(wrapping) = self.wrapping() else { return call };
-        let wrapper = Wrapper {
-            text: wrapped(call.script()),
-            key: wrapping.life_of(call.keys()),
-            arguments: wrapping.durability.arguments(),
-            shows_proof: wrapping.durability.asks_quorum(),
-            hook: Arc::clone(wrapping) as _,
-        };
-        call.wrapped(wrapper)
+    /// What stands around the scripts of this client.
+    pub(crate) fn wrapper(&self) -> Option<Arc<dyn Wrapper>> {
+        self.wrapping().map(|wrapping| Arc::clone(wrapping) as _)
     }
 
     /// Whether forgotten holds are reclaimed, one hold at a time; and for how long before its end an attempt of this length may have been
@@ -283,21 +275,13 @@ impl Calls {
     /// The commands that a durable client needs beside those of its discipline.
     pub(crate) fn needed(&self, keys: &Keys) -> Vec<Vec<String>> {
         let Some(wrapping) = self.wrapping() else { return Vec::new() };
-        let life = &*wrapping.life_of(keys);
+        let life = &*wrapping.key(keys);
         let needed = [&["INFO", "replication"][..], &["HMGET", life, "a"], &["HSET", life, "a", "1"]];
         needed.map(|words| words.iter().map(|word| (*word).to_owned()).collect()).to_vec()
     }
 }
 
 impl Wrapping {
-    /// The key of the life that decides over a lock with these keys. A name that has no slot is refused before anything is sent.
-    fn life_of(&self, keys: &Keys) -> String {
-        match self.graces.of_slots {
-            true => key_of_slot(of_name(keys.lock()).unwrap_or(0)),
-            false => LIFE.to_owned(),
-        }
-    }
-
     /// The slot is moving to another node: some of its keys may be gone, with their holds. If the move is broken off, the node
     /// that keeps the slot must not count as a server that knows all holds. So the slot's life ends as soon as a durable client
     /// learns of the move, and no script begins a new life before the move is over, since some of the script's keys are missing.
@@ -310,7 +294,27 @@ impl Wrapping {
     }
 }
 
-impl ReplyHook for Wrapping {
+impl Wrapper for Wrapping {
+    fn text(&self, script: &'static Script) -> &'static Text {
+        wrapped(script)
+    }
+
+    /// The key of the life that decides over a lock with these keys. A name that has no slot is refused before anything is sent.
+    fn key(&self, first: &Keys) -> String {
+        match self.graces.of_slots {
+            true => key_of_slot(of_name(first.lock()).unwrap_or(0)),
+            false => LIFE.to_owned(),
+        }
+    }
+
+    fn arguments(&self) -> [u64; 2] {
+        self.durability.arguments()
+    }
+
+    fn shows_proof(&self) -> bool {
+        self.durability.asks_quorum()
+    }
+
     fn heard(&self, server: &Pool, lock: &str, answer: Result<Value, Failure>) -> Result<Value, Failure> {
         match answer {
             Ok(reply) => Ok(self.graces.heard(server.address(), reply)),

@@ -6,8 +6,8 @@ use super::*;
 use crate::fake_backend::{id, owner, place};
 use crate::net::test_server::{Act, FakeServer, polite};
 use crate::net::{Address, Arrangement, Target, Timeouts};
-use crate::script::scripts::Argument;
-use crate::script::{run, scripts};
+use crate::script::Scripts;
+use crate::script::scripts::{Argument, HAND_OFF_RELEASE};
 
 const SECOND: Duration = Duration::from_secs(1);
 const GRACE: &str = "$5\r\n10602\r\n";
@@ -115,10 +115,11 @@ fn a_durable_script_gets_its_life_and_tells_the_grace() {
     let (calls, settings) = client(Some(Durability::default()), false);
     let servers = connect(&address, &settings);
     assert_eq!(calls.grace_left(), None);
-    let call = calls.wrap(Call::new(&scripts::HAND_OFF_RELEASE, keys(), [Argument::Text("x")]));
-    assert_eq!(run(&servers, &call).unwrap(), Value::Int(7));
+    let scripts = Scripts::new(servers, calls.wrapper());
+    let call = scripts.call(&HAND_OFF_RELEASE, &id(LockKind::Fair), [Argument::Text("x")]).unwrap();
+    assert_eq!(scripts.run(&call).unwrap(), Value::Int(7));
     assert!(calls.grace_left().is_some_and(|left| left > 50 * SECOND));
-    let sha = &wrapped(&scripts::HAND_OFF_RELEASE).sha;
+    let sha = &wrapped(&HAND_OFF_RELEASE).sha;
     let [queue, record] = ["fairlock_queue:{a}", "fairlock_record:{a}"];
     let sent = ["EVALSHA", sha, "4", "a", queue, record, LIFE, "x", "0", "10602", "0", ""];
     assert_eq!(*heard.lock(), [sent.map(str::to_owned)]);
@@ -129,9 +130,10 @@ fn another_client_sends_a_script_as_it_is() {
     let (address, heard) = server(":7\r\n", "$-1\r\n");
     let (calls, settings) = client(None, false);
     let servers = connect(&address, &settings);
-    let call = calls.wrap(Call::new(&scripts::HAND_OFF_RELEASE, keys(), [Argument::Text("x")]));
-    assert_eq!(run(&servers, &call).unwrap(), Value::Int(7));
-    let sha = &scripts::HAND_OFF_RELEASE.text.sha;
+    let scripts = Scripts::new(servers, calls.wrapper());
+    let call = scripts.call(&HAND_OFF_RELEASE, &id(LockKind::Fair), [Argument::Text("x")]).unwrap();
+    assert_eq!(scripts.run(&call).unwrap(), Value::Int(7));
+    let sha = &HAND_OFF_RELEASE.text.sha;
     let sent = ["EVALSHA", sha, "3", "a", "fairlock_queue:{a}", "fairlock_record:{a}", "x"];
     assert_eq!(heard.lock().last().unwrap(), &sent);
 }

@@ -16,7 +16,7 @@ impl HandOff {
     pub(crate) fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
         let capacity = if at.kinds == Kinds::Any { 0 } else { u64::from(lock.kind.capacity()) };
         let arguments = [MOST_INSPECTED, at.from, at.many, at.examined, capacity].map(Argument::Number);
-        Ok(Call::new(&scripts::HAND_OFF_INSPECT, self.shared.keys(lock)?, arguments))
+        self.shared.scripts.call(&scripts::HAND_OFF_INSPECT, lock, arguments)
     }
 
     /// The state in the script's reply, of a lock that was asked for as this kind.
@@ -187,7 +187,7 @@ mod tests {
         for kinds in [Kinds::This, Kinds::Any] {
             let call =
                 hand_off(&backend).look(&lock, &Look { from: 5, many: 6, examined: 7, kinds }).unwrap();
-            backend.0.shared.run(&call).unwrap();
+            backend.0.shared.scripts.run(&call).unwrap();
         }
         let most = MOST_INSPECTED.to_string();
         let arguments: Vec<_> = ran.lock().iter().map(|ran| ran.arguments.clone()).collect();

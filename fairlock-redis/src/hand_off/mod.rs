@@ -21,9 +21,9 @@ use redis::{Value, cmd};
 
 use crate::net::attempt_length;
 use crate::rules::{By, Shared};
-use crate::script::reply::{Row, missing, number, rank, recheck_in, token, unintelligible};
+use crate::script::reply::{Row, number, rank, recheck_in, token, unintelligible};
 use crate::script::scripts::Argument::{BeginBy, Member, Number, Options, Text};
-use crate::script::scripts::{Argument, Script, at_least_millis, millis};
+use crate::script::scripts::{Argument, at_least_millis, millis};
 use crate::script::{Call, reply, scripts};
 
 /// Our own queue, for locks of any capacity.
@@ -45,18 +45,9 @@ impl HandOff {
         Options { waits: place.wait != Wait::No, hears: self.shared.wake_ups.hears(place) }
     }
 
-    fn call<'a>(
-        &self,
-        script: &'static Script,
-        lock: &LockId,
-        arguments: impl Into<Vec<Argument<'a>>>,
-    ) -> Result<Call<'a>, BackendError> {
-        Ok(self.shared.calls.wrap(Call::new(script, self.shared.keys(lock)?, arguments)))
-    }
-
     /// For how long scripts of one operation are repeated.
     fn patience(&self) -> Duration {
-        self.shared.servers.timeouts().response
+        self.shared.scripts.servers.timeouts().response
     }
 
     /// Goes on if a script has said that there is more to do: otherwise units would stay free until the next heartbeat. (A waiter needs
@@ -71,7 +62,8 @@ impl HandOff {
         let until = Instant::now() + self.patience();
         while has_more && Instant::now() < until {
             // Without a member nobody leaves, and the script only hands on what is free.
-            let reply = self.leave(lock, Text(""), By::Waiter).and_then(|call| self.shared.run(&call));
+            let reply =
+                self.leave(lock, Text(""), By::Waiter).and_then(|call| self.shared.scripts.run(&call));
             has_more = reply.is_ok_and(|reply| {
                 Row::of(&reply).and_then(|row| row.at(0, number)).is_ok_and(|more| more == 1)
             });
@@ -103,7 +95,11 @@ impl HandOff {
 
     fn leave<'a>(&self, lock: &LockId, member: Argument<'a>, by: By) -> Result<Call<'a>, BackendError> {
         let is_kick = Number(u64::from(by == By::Operator));
-        self.call(&scripts::HAND_OFF_WITHDRAW, lock, [member, capacity(lock), OF_NOBODY, is_kick])
+        self.shared.scripts.call(
+            &scripts::HAND_OFF_WITHDRAW,
+            lock,
+            [member, capacity(lock), OF_NOBODY, is_kick],
+        )
     }
 
     /// Takes the lock from all its holders, or takes only this hold. A script looks at some hundred holders: the next script goes on
@@ -115,8 +111,11 @@ impl HandOff {
         let mut answer = ForceReleased::NotHeld;
         let until = Instant::now() + self.patience();
         loop {
-            let reply =
-                self.shared.run(&self.call(&scripts::HAND_OFF_FORCE_RELEASE, lock, &arguments[..])?)?;
+            let reply = self.shared.scripts.run(&self.shared.scripts.call(
+                &scripts::HAND_OFF_FORCE_RELEASE,
+                lock,
+                &arguments[..],
+            )?)?;
             let row = Row::of(&reply)?;
             if reply::force_released(&row)? == ForceReleased::Taken {
                 answer = ForceReleased::Taken;
@@ -153,7 +152,7 @@ impl HandOff {
     /// The script that asks for a lock.
     pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
         let (place, lock) = (&ask.place, ask.place.lock);
-        self.shared.calls.check(ask, &self.shared.servers)?;
+        self.shared.calls.check(ask, &self.shared.scripts.servers)?;
         let arguments = [
             Member(place.owner, place.request),
             Number(millis(ask.lease)),
@@ -165,7 +164,7 @@ impl HandOff {
             BeginBy,
             Number(place.ticket),
         ];
-        self.call(&scripts::HAND_OFF_ACQUIRE, lock, arguments)
+        self.shared.scripts.call(&scripts::HAND_OFF_ACQUIRE, lock, arguments)
     }
 
     /// The answer to this call, whose first reply is `reply`. Some answers need more than one script.
@@ -180,7 +179,7 @@ impl HandOff {
             let (answer, has_more) = self.answer(ask, &reply)?;
             // An attempt that does not wait leaves nothing behind, so it is repeated as a whole.
             if has_more && Instant::now() < *until.get_or_insert_with(|| Instant::now() + self.patience()) {
-                reply = self.shared.run(call)?;
+                reply = self.shared.scripts.run(call)?;
                 continue;
             }
             return Ok(answer);
@@ -192,7 +191,7 @@ impl HandOff {
         let [member, token] = named(hold);
         let units = Number(hold.units.into());
         let arguments = [capacity(hold.lock), member, units, token, OF_NOBODY];
-        self.call(&scripts::HAND_OFF_RELEASE, hold.lock, arguments)
+        self.shared.scripts.call(&scripts::HAND_OFF_RELEASE, hold.lock, arguments)
     }
 
     pub(crate) fn released(&self, hold: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
@@ -217,15 +216,15 @@ impl HandOff {
         let ([member, token], keeper) = (named(hold), Member(hold.owner, keeper));
         let lasts = Number(at_least_millis(lease));
         let arguments = [capacity(hold.lock), member, token, keeper, lasts, BeginBy];
-        let call = self.call(&scripts::HAND_OFF_KEEP, hold.lock, arguments)?;
-        let mut reply = self.shared.run(&call)?;
+        let call = self.shared.scripts.call(&scripts::HAND_OFF_KEEP, hold.lock, arguments)?;
+        let mut reply = self.shared.scripts.run(&call)?;
         if Row::of(&reply)?.word == "forgotten" {
             // The forgotten hold is reclaimed, as by a renewal, and kept then. If the hold is over, the reclaim says so.
-            let reclaimed = self.shared.run(&self.renew_holds(&[hold], 1, lease)?)?;
+            let reclaimed = self.shared.scripts.run(&self.renew_holds(&[hold], 1, lease)?)?;
             if let [Some(Ok(Renewal::Lost))] = reply::renewed_holds(&reclaimed, 1)?[..] {
                 return Ok(HoldKept::NotHeld);
             }
-            reply = self.shared.run(&call)?;
+            reply = self.shared.scripts.run(&call)?;
         }
         reply::kept(&Row::of(&reply)?)
     }
@@ -248,7 +247,7 @@ impl HandOff {
         let told = if tells_count { Number(count.into()) } else { Text("") };
         let mut arguments = Vec::with_capacity(3 + 2 * holds.len());
         arguments.extend([told, Number(millis(lease))]);
-        let attempt = attempt_length(self.shared.servers.timeouts().response);
+        let attempt = attempt_length(self.shared.scripts.servers.timeouts().response);
         let script = match (holds, self.shared.calls.reclaims(attempt)) {
             // The script of many marks the holds that a server has forgotten, and each of them is reclaimed alone.
             ([hold], Some(sent_before)) => {
@@ -264,8 +263,7 @@ impl HandOff {
                 &scripts::HAND_OFF_RENEW_HOLDS
             }
         };
-        let call = Call::for_many(script, self.shared.keys_of(holds)?, arguments).ok_or_else(missing)?;
-        Ok(self.shared.calls.wrap(call))
+        self.shared.scripts.call_for(script, holds, arguments)
     }
 
     /// The script that renews places of one lock. Each place comes with the lease of its grant; they have one time to live, that of
@@ -283,7 +281,7 @@ impl HandOff {
             let member = Member(place.owner, place.request);
             arguments.extend([member, Number(millis(*lease)), Number(place.ticket)]);
         }
-        self.call(&scripts::HAND_OFF_RENEW, lock, arguments)
+        self.shared.scripts.call(&scripts::HAND_OFF_RENEW, lock, arguments)
     }
 
     /// The script that takes a request out of the queue.
@@ -355,9 +353,9 @@ impl SharedNames {
 }
 
 fn has_queue(shared: &Shared, lock: &LockId) -> bool {
-    let Ok(keys) = shared.keys(lock) else { return false };
+    let Ok(keys) = shared.scripts.keys.of(lock) else { return false };
     let question = cmd("EXISTS").arg(keys.queue()).get_packed_command();
-    let answer = shared.servers.call(keys.lock(), |route| route.call(&question));
+    let answer = shared.scripts.servers.call(keys.lock(), |route| route.call(&question));
     answer.is_ok_and(|answer| answer == Value::Int(1))
 }
 

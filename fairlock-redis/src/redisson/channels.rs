@@ -53,13 +53,15 @@ impl Channels {
         self.0.lock().add(waiter.clone(), &channel);
         // To the lock's own server, which has just answered; a cluster passes it on to the subscriber's node.
         let nudge = |nudge: Vec<u8>| {
-            let sent =
-                shared.servers.call(place.lock.name.as_str(), |route| route.pool.call(nudge.as_slice()));
+            let sent = shared
+                .scripts
+                .servers
+                .call(place.lock.name.as_str(), |route| route.pool.call(nudge.as_slice()));
             sent.map_err(|failed| failed.failure)
         };
         let Err(failure) = client.subscriber.want(&channel, nudge) else { return Ok(Subscribed::JustNow) };
         self.0.lock().remove(&waiter);
-        let error = failure.explain(&shared.servers, "subscribing to the lock's channel");
+        let error = failure.explain(&shared.scripts.servers, "subscribing to the lock's channel");
         if error.kind() == BackendErrorKind::Denied {
             return Err(error);
         }

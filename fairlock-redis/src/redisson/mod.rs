@@ -21,9 +21,9 @@ use channels::Subscribed;
 
 use crate::rules::{By, Look, Shared};
 use crate::script::keys::{Keys, redisson_queues};
-use crate::script::reply::{Row, items, missing, number, rank, text, time, token, unintelligible, written};
+use crate::script::reply::{Row, items, number, rank, text, time, token, unintelligible, written};
 use crate::script::scripts::Argument::{BeginBy, Channel, Number, Request, Text};
-use crate::script::scripts::{Argument, at_least_millis, millis};
+use crate::script::scripts::{Argument, REDISSON_FORCE_RELEASE, REDISSON_KEEP, at_least_millis, millis};
 use crate::script::{Call, foreign, reply, scripts};
 
 /// Redisson's rules, for fair and plain locks.
@@ -69,7 +69,7 @@ impl Redisson {
                 target: "fairlock::acquire",
                 event = "repaired", lock = name.as_str(), owner = place.owner.as_str();
                 "lock {name}: queue and timeouts at {} disagreed about {}: repaired, and put at the tail",
-                self.shared.servers,
+                self.shared.scripts.servers,
                 place.owner
             );
         }
@@ -77,8 +77,7 @@ impl Redisson {
     }
 
     pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
-        self.shared.calls.check(ask, &self.shared.servers)?;
-        let keys = self.shared.keys(ask.place.lock)?;
+        self.shared.calls.check(ask, &self.shared.scripts.servers)?;
         let place = &ask.place;
         let arguments = [
             Text(place.owner.as_str()),
@@ -91,7 +90,7 @@ impl Redisson {
             Text(ask.label),
             BeginBy,
         ];
-        Ok(Call::new(&scripts::REDISSON_ACQUIRE, keys, arguments))
+        self.shared.scripts.call(&scripts::REDISSON_ACQUIRE, place.lock, arguments)
     }
 
     /// A waiter that was not yet subscribed to its channel is subscribed now, and asks once more.
@@ -104,10 +103,10 @@ impl Redisson {
         let place = &ask.place;
         let mut answer = self.answer(place, &reply)?;
         if place.wait != Wait::No && !matches!(answer, Acquired::Granted { .. }) {
-            let keys = self.shared.keys(place.lock)?;
+            let keys = self.shared.scripts.keys.of(place.lock)?;
             match self.channels.listen(&self.shared, place, || channel(place, &keys))? {
                 Subscribed::Before => return Ok(answer),
-                Subscribed::JustNow => answer = self.answer(place, &self.shared.run(call)?)?,
+                Subscribed::JustNow => answer = self.answer(place, &self.shared.scripts.run(call)?)?,
             }
         }
         if matches!(answer, Acquired::Granted { .. }) {
@@ -117,9 +116,8 @@ impl Redisson {
     }
 
     pub(crate) fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {
-        let keys = self.shared.keys(hold.lock)?;
         let arguments = [&named(hold)[..], &[Channel]].concat();
-        Ok(Call::new(&scripts::REDISSON_RELEASE, keys, arguments))
+        self.shared.scripts.call(&scripts::REDISSON_RELEASE, hold.lock, arguments)
     }
 
     pub(crate) fn keep(
@@ -128,10 +126,10 @@ impl Redisson {
         keeper: RequestId,
         lease: Duration,
     ) -> Result<HoldKept, BackendError> {
-        let keys = self.shared.keys(hold.lock)?;
         let rest = [Request(keeper), Number(at_least_millis(lease)), Channel, BeginBy];
         let arguments = [&named(hold)[..], &rest].concat();
-        let reply = self.shared.run(&Call::new(&scripts::REDISSON_KEEP, keys, arguments))?;
+        let scripts = &self.shared.scripts;
+        let reply = scripts.run(&scripts.call(&REDISSON_KEEP, hold.lock, arguments)?)?;
         reply::kept(&Row::of(&reply)?)
     }
 
@@ -143,8 +141,7 @@ impl Redisson {
     ) -> Result<Call<'a>, BackendError> {
         let mut arguments = vec![Number(count.into()), Number(millis(lease))];
         holds.iter().for_each(|hold| arguments.extend(named(hold)));
-        Call::for_many(&scripts::REDISSON_RENEW_HOLDS, self.shared.keys_of(holds)?, arguments)
-            .ok_or_else(missing)
+        self.shared.scripts.call_for(&scripts::REDISSON_RENEW_HOLDS, holds, arguments)
     }
 
     pub(crate) fn renew_places<'a>(
@@ -152,13 +149,12 @@ impl Redisson {
         lock: &LockId,
         places: &[(&'a Place<'_>, Duration)],
     ) -> Result<Call<'a>, BackendError> {
-        let keys = self.shared.keys(lock)?;
         let mut arguments: Vec<Argument<'_>> = vec![Channel];
         for (place, lease) in places {
             let (owner, time) = (Text(place.owner.as_str()), Number(millis(self.time_of(place))));
             arguments.extend([owner, Request(place.request), time, Number(millis(*lease))]);
         }
-        Ok(Call::new(&scripts::REDISSON_RENEW, keys, arguments))
+        self.shared.scripts.call(&scripts::REDISSON_RENEW, lock, arguments)
     }
 
     pub(crate) fn released(&self, _: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
@@ -174,7 +170,6 @@ impl Redisson {
 
     /// Redisson's queue restores no places, so its rules need not know of a kick.
     pub(crate) fn withdraw<'a>(&self, place: &'a Place<'_>, _: By) -> Result<Call<'a>, BackendError> {
-        let keys = self.shared.keys(place.lock)?;
         let arguments = [
             Text(place.owner.as_str()),
             Request(place.request),
@@ -183,7 +178,7 @@ impl Redisson {
             Channel,
             BeginBy,
         ];
-        Ok(Call::new(&scripts::REDISSON_WITHDRAW, keys, arguments))
+        self.shared.scripts.call(&scripts::REDISSON_WITHDRAW, place.lock, arguments)
     }
 
     /// Notes that the place's owner waits no longer.
@@ -192,13 +187,13 @@ impl Redisson {
     }
 
     pub(crate) fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        let keys = self.shared.keys(lock)?;
-        let call = Call::new(&scripts::REDISSON_FORCE_RELEASE, keys, [Channel, BeginBy]);
-        reply::force_released(&Row::of(&self.shared.run(&call)?)?)
+        let scripts = &self.shared.scripts;
+        let call = scripts.call(&REDISSON_FORCE_RELEASE, lock, [Channel, BeginBy])?;
+        reply::force_released(&Row::of(&scripts.run(&call)?)?)
     }
 
     pub(crate) fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
-        let reply = self.shared.run(&self.release(hold)?)?;
+        let reply = self.shared.scripts.run(&self.release(hold)?)?;
         self.released(hold, &reply).map(ForceReleased::from)
     }
 }
@@ -234,7 +229,7 @@ fn is_news(logged: &mut Vec<(LockName, Instant)>, lock: &LockName, now: Instant)
 impl Redisson {
     pub(crate) fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
         let arguments = [at.from, at.many, at.examined].map(Argument::Number);
-        Ok(Call::new(&scripts::INSPECT, self.shared.keys(lock)?, arguments))
+        self.shared.scripts.call(&scripts::INSPECT, lock, arguments)
     }
 
     pub(crate) fn seen(&self, _: LockKind, reply: &Value) -> Result<LockState, BackendError> {
@@ -242,8 +237,8 @@ impl Redisson {
         let mut state = LockState::default();
         // A field that can't be read was written neither by fairlock nor by Redisson.
         let holder = holder(&row);
-        let holder =
-            holder.map_err(|_| foreign(&self.shared.servers, "the holder can't be read", "inspect"))?;
+        let holder = holder
+            .map_err(|_| foreign(&self.shared.scripts.servers, "the holder can't be read", "inspect"))?;
         state.holders = holder.into_iter().collect();
         (state.queue_length, state.absent) = (row.at(2, rank)?, row.at(3, rank)?);
         state.queue = row.at(4, items)?.iter().map(waiter).collect::<Result<_, _>>()?;
@@ -354,7 +349,7 @@ mod tests {
             let Rules::Redisson(rules) = backend.0.rules(&lock).unwrap() else { panic!("other rules") };
             let renewal = rules.renew_places(&lock, &[(&place, LEASE)]);
             for call in [rules.acquire(&ask), renewal, rules.withdraw(&place, By::Waiter)] {
-                backend.0.shared.run(&call.unwrap()).unwrap();
+                backend.0.shared.scripts.run(&call.unwrap()).unwrap();
             }
             let mut sent = ran.lock().iter().map(|ran| ran.arguments.clone()).collect::<Vec<_>>();
             // The end of an attempt is the server's time.
@@ -439,7 +434,7 @@ mod tests {
         let (backend, ran) = with(Discipline::Redisson, |_, _| empty.to_owned());
         let at = Look { from: 5, many: 6, examined: 7, kinds: Kinds::This };
         let call = by_rules!(backend.0.fair, look(&id(LockKind::Fair), &at));
-        backend.0.shared.run(&call.unwrap()).unwrap();
+        backend.0.shared.scripts.run(&call.unwrap()).unwrap();
         assert_eq!(ran.lock()[0].arguments, ["5", "6", "7"]);
     }
 

@@ -1,24 +1,35 @@
 //! From a lock and an operation to the bytes of a script, and from a reply to its meaning.
 //!
-//! `keys.rs` spells the keys of a lock, `scripts.rs` has the Lua and writes the command, `reply.rs` says what a reply means. Here: runs
-//! scripts on the servers that keep their locks, one or many in a round trip, loads scripts that are missing, and puts refusals into words.
+//! `keys.rs` spells the keys of a lock, `scripts.rs` has the Lua and its arguments, `reply.rs` says what a reply means, `untold.rs` sends
+//! what a script could not. Here: writes the command, runs scripts on the servers that keep their locks, one or many in a round trip,
+//! loads scripts that are missing, and puts refusals into words.
 
 pub(crate) mod keys;
 pub(crate) mod reply;
 pub(crate) mod scripts;
+mod untold;
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Borrow;
 use std::sync::Arc;
 
-use fairlock_core::backend::{BackendError, BackendErrorKind};
+use fairlock_core::backend::{BackendError, BackendErrorKind, Hold, LockId};
 use redis::{Cmd, Value, cmd};
 use smallvec::{SmallVec, smallvec};
 
-use keys::{Keys, KeysOfScript};
-use reply::text;
-use scripts::{Argument, Known, Script, Text, evalsha};
+use keys::{KeyCache, Keys, KeysOfScript};
+use reply::{missing, text};
+use scripts::{Argument, Known, Script, Text};
+use untold::Untold;
 
 use crate::net::{Failure, Hears, Listeners, Meaning, Order, Pool, Route, ServerFailure, Servers};
+
+/// The scripts of a backend, and the servers that run them.
+pub(crate) struct Scripts {
+    pub(crate) servers: Servers,
+    pub(crate) keys: KeyCache,
+    pub(crate) untold: Untold,
+    wrapper: Option<Arc<dyn Wrapper>>,
+}
 
 /// A script, the locks that it is for, and its arguments.
 pub(crate) struct Call<'a> {
@@ -26,155 +37,174 @@ pub(crate) struct Call<'a> {
     /// At least one lock, all on one server: the name of the first lock decides which.
     locks: SmallVec<[Arc<Keys>; 1]>,
     arguments: Vec<Argument<'a>>,
-    wrapper: Option<Wrapper>,
+    wrapper: Option<Arc<dyn Wrapper>>,
 }
 
 /// What may stand around a script.
-pub(crate) struct Wrapper {
+pub(crate) trait Wrapper: Send + Sync {
     /// The script with its wrapper.
-    pub(crate) text: &'static Text,
-    /// The key behind the keys of the script.
-    pub(crate) key: String,
+    fn text(&self, script: &'static Script) -> &'static Text;
+
+    /// The key behind the keys of a script for locks of which this is the first.
+    fn key(&self, first: &Keys) -> String;
+
     /// Follow the arguments of the script. The last arguments are the proof that a majority has named the server: an epoch, and the
     /// voters.
-    pub(crate) arguments: [u64; 2],
-    /// Whether the call shows that proof; otherwise the proof is empty.
-    pub(crate) shows_proof: bool,
-    pub(crate) hook: Arc<dyn ReplyHook>,
-}
+    fn arguments(&self) -> [u64; 2];
 
-/// Sees what a server answers to a wrapped script before the caller does.
-pub(crate) trait ReplyHook: Send + Sync {
+    /// Whether a call shows that proof; otherwise the proof is empty.
+    fn shows_proof(&self) -> bool;
+
+    /// Sees what a server answers before the caller does.
     fn heard(&self, server: &Pool, lock: &str, answer: Result<Value, Failure>) -> Result<Value, Failure>;
 
     /// What a refusal with this code means, if the wrapper has its own meaning for it.
     fn meaning(&self, code: &str) -> Option<Meaning>;
 }
 
-impl<'a> Call<'a> {
-    pub(crate) fn new(
-        script: &'static Script,
-        lock: Arc<Keys>,
-        arguments: impl Into<Vec<Argument<'a>>>,
-    ) -> Call<'a> {
-        Call { script, locks: smallvec![lock], arguments: arguments.into(), wrapper: None }
-    }
-
-    /// A script for many locks of one server: the keys of one lock follow those of another. None without any lock.
-    #[must_use]
-    pub(crate) fn for_many(
-        script: &'static Script,
-        locks: impl IntoIterator<Item = Arc<Keys>>,
-        arguments: impl Into<Vec<Argument<'a>>>,
-    ) -> Option<Call<'a>> {
-        let call =
-            Call { script, locks: locks.into_iter().collect(), arguments: arguments.into(), wrapper: None };
-        (!call.locks.is_empty()).then_some(call)
-    }
-
-    pub(crate) fn wrapped(self, wrapper: Wrapper) -> Call<'a> {
-        Call { wrapper: Some(wrapper), ..self }
-    }
-
-    pub(crate) fn script(&self) -> &'static Script {
-        self.script
-    }
-
+impl Call<'_> {
     /// The keys of the first lock.
-    pub(crate) fn keys(&self) -> &Arc<Keys> {
+    fn keys(&self) -> &Keys {
         &self.locks[0]
     }
 
-    /// The name of the first lock.
-    pub(crate) fn lock(&self) -> &str {
-        self.keys().lock()
-    }
-
     fn text(&self) -> &'static Text {
-        self.wrapper.as_ref().map_or(&self.script.text, |wrapper| wrapper.text)
+        self.wrapper.as_ref().map_or(&self.script.text, |wrapper| wrapper.text(self.script))
     }
 
     fn heard(&self, pool: &Pool, answer: Result<Value, Failure>) -> Result<Value, Failure> {
         match &self.wrapper {
-            Some(wrapper) => wrapper.hook.heard(pool, self.lock(), answer),
+            Some(wrapper) => wrapper.heard(pool, self.keys().lock(), answer),
             None => answer,
         }
     }
 
     /// The command for the server that this route leads to.
     fn packed_for(&self, servers: &Servers, route: &Route) -> Vec<u8> {
+        /// Enough bytes for nearly every word: the command is written without a second allocation.
+        const ROOM: usize = 48;
+        let known = KnownNow { servers, pool: &route.pool };
+        let key = self.wrapper.as_ref().map(|wrapper| wrapper.key(self.keys()));
         let mut keys: KeysOfScript<'_> =
             self.locks.iter().flat_map(|lock| (self.script.keys)(lock)).collect();
-        let mut arguments = Cow::from(&self.arguments);
-        if let Some(Wrapper { key, arguments: last, shows_proof, .. }) = &self.wrapper {
-            keys.push(key);
+        keys.extend(key.as_deref());
+        let words = 3 + keys.len() + self.arguments.len() + 4;
+        let mut command = Cmd::with_capacity(words, ROOM * words);
+        command.arg("EVALSHA").arg(&self.text().sha).arg(keys.len()).arg(&keys[..]);
+        self.arguments.iter().for_each(|argument| argument.add_to(&mut command, self.keys(), &known));
+        if let Some(wrapper) = &self.wrapper {
             let voters = route.voters.as_deref().unwrap_or_default();
-            let (epoch, voters) = if *shows_proof { (route.epoch, voters) } else { (0, "") };
-            arguments.to_mut().extend(last.map(Argument::Number));
-            arguments.to_mut().extend([Argument::Number(epoch), Argument::Text(voters)]);
+            let (epoch, voters) = if wrapper.shows_proof() { (route.epoch, voters) } else { (0, "") };
+            command.arg(&wrapper.arguments()).arg(epoch).arg(voters);
         }
-        evalsha(&self.text().sha, &keys, &arguments, self.keys(), &KnownNow { servers, pool: &route.pool })
+        command.get_packed_command()
     }
 
     fn explain(&self, failed: &ServerFailure, asked: &str) -> BackendError {
         if let Some(found) = other_capacity(&failed.failure) {
             return BackendError::mismatch(found, self.keys().kind());
         }
-        let of_wrapper = |code: &str| self.wrapper.as_ref().and_then(|wrapper| wrapper.hook.meaning(code));
+        let of_wrapper = |code: &str| self.wrapper.as_ref().and_then(|wrapper| wrapper.meaning(code));
         let meaning = failed.failure.code().and_then(of_wrapper).or_else(|| meaning(&failed.failure));
         failed.failure.explain_as(meaning, &failed.at, asked)
     }
 }
 
-/// Runs one script.
-pub(crate) fn run(servers: &Servers, call: &Call<'_>) -> Result<Value, BackendError> {
-    let answer = servers.call(call.lock(), |route| run_there(servers, route, call));
-    answer.map_err(|failed| match key_at_fault(servers, call.script, call.keys(), &failed) {
-        Some(key) => call.explain(&failed, &format!("{} on {key}", call.script.asked())),
-        None => call.explain(&failed, &call.script.asked()),
-    })
-}
+impl Scripts {
+    pub(crate) fn new(servers: Servers, wrapper: Option<Arc<dyn Wrapper>>) -> Scripts {
+        Scripts { untold: Untold::new(&servers), servers, keys: KeyCache::default(), wrapper }
+    }
 
-fn run_there(servers: &Servers, route: &Route, call: &Call<'_>) -> Result<Value, Failure> {
-    let ask = || route.call_as_known(|| call.packed_for(servers, route));
-    let answer = match ask() {
-        // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and has run nothing.
-        Err(failure) if failure.code() == Some("NOSCRIPT") => {
-            load(&route.pool, call.text()).and_then(|()| ask())
-        }
-        answer => answer,
-    };
-    let answer = match answer {
-        // The server's clock was not known, or was stepped forward. The server has run nothing, and its clock is known now.
-        Err(failure) if route.pool.refused_late(&failure) => ask(),
-        answer => answer,
-    };
-    call.heard(&route.pool, answer)
-}
+    /// A script for one lock.
+    ///
+    /// # Errors
+    /// As [`Keys::of`].
+    pub(crate) fn call<'a>(
+        &self,
+        script: &'static Script,
+        lock: &LockId,
+        arguments: impl Into<Vec<Argument<'a>>>,
+    ) -> Result<Call<'a>, BackendError> {
+        Ok(self.call_of(script, smallvec![self.keys.of(lock)?], arguments.into()))
+    }
 
-fn load(pool: &Pool, text: &Text) -> Result<(), Failure> {
-    let mut command = redis::cmd("SCRIPT");
-    pool.call(command.arg("LOAD").arg(&text.source).get_packed_command()).map(drop)
-}
+    /// A script for holds of one server: the keys of one lock follow those of another.
+    ///
+    /// # Errors
+    /// As [`Keys::of`]; there is no hold.
+    pub(crate) fn call_for<'a>(
+        &self,
+        script: &'static Script,
+        holds: &[&Hold<'_>],
+        arguments: Vec<Argument<'a>>,
+    ) -> Result<Call<'a>, BackendError> {
+        let locks: Result<SmallVec<_>, _> = holds.iter().map(|hold| self.keys.of(hold.lock)).collect();
+        if holds.is_empty() { Err(missing()) } else { Ok(self.call_of(script, locks?, arguments)) }
+    }
 
-/// Runs many scripts, in few round trips to each server; one answer each, in order.
-pub(crate) fn run_all<'a, C: Borrow<Call<'a>> + Sync>(
-    servers: &Servers,
-    calls: &[C],
-    order: Order,
-) -> Vec<Result<Value, CallFailure>> {
-    let locks: Vec<&str> = calls.iter().map(|call| call.borrow().lock()).collect();
-    let pack = |at: usize, route: &Route| calls[at].borrow().packed_for(servers, route);
-    let heard = |at: usize, pool: &Pool, answer| calls[at].borrow().heard(pool, answer);
-    let again = |at: usize, route: &Route| run_there(servers, route, calls[at].borrow());
-    let answers = servers.call_all(&locks, pack, order, heard, again);
-    let failed = |(answer, call): (Result<Value, ServerFailure>, &C)| {
-        answer.map_err(|failed| CallFailure {
-            is_refusal: failed.failure.code().is_some(),
-            error: call.borrow().explain(&failed, &call.borrow().script.asked()),
-        })
-    };
-    answers.into_iter().zip(calls).map(failed).collect()
+    fn call_of<'a>(
+        &self,
+        script: &'static Script,
+        locks: SmallVec<[Arc<Keys>; 1]>,
+        arguments: Vec<Argument<'a>>,
+    ) -> Call<'a> {
+        Call { script, locks, arguments, wrapper: self.wrapper.clone().filter(|_| script.is_wrapped) }
+    }
+
+    /// Runs one script, and sends the messages that the script could not.
+    pub(crate) fn run(&self, call: &Call<'_>) -> Result<Value, BackendError> {
+        let lock = call.keys().lock();
+        let answer = self.servers.call(lock, |route| self.run_there(route, call));
+        let mut reply = answer.map_err(|failed| {
+            match key_at_fault(&self.servers, call.script, call.keys(), &failed) {
+                Some(key) => call.explain(&failed, &format!("{} on {key}", call.script.asked())),
+                None => call.explain(&failed, &call.script.asked()),
+            }
+        })?;
+        self.untold.send([(lock, &mut reply)]);
+        Ok(reply)
+    }
+
+    fn run_there(&self, route: &Route, call: &Call<'_>) -> Result<Value, Failure> {
+        let ask = || route.call_as_known(|| call.packed_for(&self.servers, route));
+        let answer = match ask() {
+            // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and has run nothing.
+            Err(failure) if failure.code() == Some("NOSCRIPT") => {
+                let load = cmd("SCRIPT").arg("LOAD").arg(&call.text().source).get_packed_command();
+                route.pool.call(load).and_then(|_| ask())
+            }
+            answer => answer,
+        };
+        let answer = match answer {
+            // The server's clock was not known, or was stepped forward. The server has run nothing, and its clock is known now.
+            Err(failure) if route.pool.refused_late(&failure) => ask(),
+            answer => answer,
+        };
+        call.heard(&route.pool, answer)
+    }
+
+    /// Runs many scripts, in few round trips to each server, and sends the messages that the scripts could not; one answer each, in
+    /// order.
+    pub(crate) fn run_all<'a, C: Borrow<Call<'a>> + Sync>(
+        &self,
+        calls: &[C],
+        order: Order,
+    ) -> Vec<Result<Value, CallFailure>> {
+        let locks: Vec<&str> = calls.iter().map(|call| call.borrow().keys().lock()).collect();
+        let pack = |at: usize, route: &Route| calls[at].borrow().packed_for(&self.servers, route);
+        let heard = |at: usize, pool: &Pool, answer| calls[at].borrow().heard(pool, answer);
+        let again = |at: usize, route: &Route| self.run_there(route, calls[at].borrow());
+        let mut answers = self.servers.call_all(&locks, pack, order, heard, again);
+        let replies = locks.iter().zip(&mut answers);
+        self.untold.send(replies.filter_map(|(lock, answer)| Some((*lock, answer.as_mut().ok()?))));
+        let failed = |(answer, call): (Result<Value, ServerFailure>, &C)| {
+            answer.map_err(|failed| CallFailure {
+                is_refusal: failed.failure.code().is_some(),
+                error: call.borrow().explain(&failed, &call.borrow().script.asked()),
+            })
+        };
+        answers.into_iter().zip(calls).map(failed).collect()
+    }
 }
 
 /// Why one of many scripts has no reply.
@@ -390,10 +420,6 @@ mod tests {
         assert_eq!((other.unwrap_err().kind() == BackendErrorKind::Corrupt, asked), (false, 1));
     }
 
-    fn keys(name: &str) -> Arc<Keys> {
-        Arc::new(Keys::of(&named(name, LockKind::Fair)).unwrap())
-    }
-
     #[test]
     fn a_script_that_is_missing_is_loaded() {
         let is_loaded = AtomicBool::new(false);
@@ -407,16 +433,21 @@ mod tests {
             _ => polite(words),
         });
         let backend = RedisBackend::builder(&format!("redis://{}", server.address())).connect().unwrap();
-        let call = Call::new(&HAND_OFF_RELEASE, keys("a"), []);
-        assert_eq!(backend.0.shared.run(&call).unwrap(), Value::Int(7));
+        let scripts = &backend.0.shared.scripts;
+        let call = scripts.call(&HAND_OFF_RELEASE, &id(LockKind::Fair), []).unwrap();
+        assert_eq!(scripts.run(&call).unwrap(), Value::Int(7));
     }
 
     #[test]
     fn the_name_of_the_first_lock_decides_the_server() {
-        assert_eq!(Call::new(&HAND_OFF_RELEASE, keys("a"), []).lock(), "a");
-        let call = Call::for_many(&HAND_OFF_RELEASE, [keys("b"), keys("a")], []);
-        assert_eq!(call.unwrap().lock(), "b");
-        assert!(Call::for_many(&HAND_OFF_RELEASE, [], []).is_none());
+        let (backend, _) = with(Discipline::HandOff, |_, _| String::new());
+        let scripts = &backend.0.shared.scripts;
+        let (locks, owner) = (["b", "a"].map(|name| named(name, LockKind::Fair)), owner());
+        assert_eq!(scripts.call(&HAND_OFF_RELEASE, &locks[1], []).unwrap().keys().lock(), "a");
+        let [b, a] = locks.each_ref().map(|lock| hold(lock, &owner));
+        let call = scripts.call_for(&HAND_OFF_RELEASE, &[&b, &a], Vec::new());
+        assert_eq!(call.unwrap().keys().lock(), "b");
+        assert!(scripts.call_for(&HAND_OFF_RELEASE, &[], Vec::new()).is_err());
     }
 
     #[test]
@@ -425,8 +456,9 @@ mod tests {
             "b" => "-MISMATCH 5\r\n".to_owned(),
             _ => ":7\r\n".to_owned(),
         });
-        let calls = ["a", "b", "c"].map(|name| Call::new(&HAND_OFF_RELEASE, keys(name), []));
-        let answers = run_all(&backend.0.shared.servers, &calls, Order::AtOnce);
+        let scripts = &backend.0.shared.scripts;
+        let call = |name| scripts.call(&HAND_OFF_RELEASE, &named(name, LockKind::Fair), []).unwrap();
+        let answers = scripts.run_all(&["a", "b", "c"].map(call), Order::AtOnce);
         let [Ok(Value::Int(7)), Err(refused), Ok(Value::Int(7))] = &answers[..] else {
             panic!("{answers:?}")
         };

@@ -1,4 +1,4 @@
-//! The Lua files, each joined with the parts that it includes, and the command that runs a script with its arguments.
+//! The Lua files, each joined with the parts that it includes, and the arguments of a script.
 
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
@@ -20,6 +20,8 @@ pub(crate) struct Script {
     /// Its KEYS, in order.
     pub(crate) keys: fn(&Keys) -> KeysOfScript<'_>,
     pub(crate) text: Text,
+    /// Whether a durable client wraps it.
+    pub(crate) is_wrapped: bool,
     body: String,
     /// The script behind another text than [`NO_LIFE`].
     wrapped: OnceLock<Text>,
@@ -43,7 +45,11 @@ impl Script {
     fn new(name: &'static str, keys: fn(&Keys) -> KeysOfScript<'_>, file: &str) -> Script {
         let body = joined(&[ANSWER, file, REPLY].concat());
         let text = Text::new([NO_LIFE, &body].concat());
-        Script { name, keys, text, body, wrapped: OnceLock::new() }
+        Script { name, keys, text, is_wrapped: false, body, wrapped: OnceLock::new() }
+    }
+
+    fn durable(self) -> Script {
+        Script { is_wrapped: true, ..self }
     }
 
     /// What the script asks for, in words for an error: the name of its file.
@@ -123,23 +129,24 @@ if untold then reply = { 'untold', untold, reply } end
 if not grace_left or type(reply) == 'table' and reply.err then return reply end
 return { 'grace', grace_left, reply }
 ";
+
 macro_rules! script {
-    ($name:ident, $file:literal, $keys:ident) => {
+    ($name:ident, $file:literal, $keys:ident $(, $durable:ident)?) => {
         pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
             let text = include_str!(concat!("../../scripts/", $file));
-            Script::new($file, Keys::$keys, text)
+            Script::new($file, Keys::$keys, text)$(.$durable())?
         });
     };
 }
 
-script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", of_queue);
-script!(HAND_OFF_RENEW, "hand_off/renew.lua", of_queue);
-script!(HAND_OFF_RENEW_HOLDS, "hand_off/renew_holds.lua", of_hold);
-script!(HAND_OFF_RECLAIM, "hand_off/reclaim.lua", of_queue);
-script!(HAND_OFF_RELEASE, "hand_off/release.lua", of_queue);
-script!(HAND_OFF_KEEP, "hand_off/keep.lua", of_queue);
-script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", of_queue);
-script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", of_queue);
+script!(HAND_OFF_ACQUIRE, "hand_off/acquire.lua", of_queue, durable);
+script!(HAND_OFF_RENEW, "hand_off/renew.lua", of_queue, durable);
+script!(HAND_OFF_RENEW_HOLDS, "hand_off/renew_holds.lua", of_hold, durable);
+script!(HAND_OFF_RECLAIM, "hand_off/reclaim.lua", of_queue, durable);
+script!(HAND_OFF_RELEASE, "hand_off/release.lua", of_queue, durable);
+script!(HAND_OFF_KEEP, "hand_off/keep.lua", of_queue, durable);
+script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", of_queue, durable);
+script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", of_queue, durable);
 script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", of_queue);
 
 macro_rules! of_redisson {
@@ -187,7 +194,7 @@ pub(crate) enum Argument<'a> {
 
 impl Argument<'_> {
     /// Appends the argument. `known` is asked for [`BeginBy`](Argument::BeginBy) and [`Options`](Argument::Options) alone.
-    fn add_to(&self, command: &mut Cmd, keys: &Keys, known: &impl Known) {
+    pub(super) fn add_to(&self, command: &mut Cmd, keys: &Keys, known: &impl Known) {
         match self {
             Argument::Text(text) => command.arg(text),
             Argument::Number(number) => command.arg(number),
@@ -225,23 +232,6 @@ pub(crate) trait Known {
 fn letters(waits: bool, knows_subscribers: bool, is_deaf: bool) -> &'static str {
     const LETTERS: [&str; 8] = ["", "w", "s", "ws", "d", "wd", "sd", "wsd"];
     LETTERS[usize::from(waits) + 2 * usize::from(knows_subscribers) + 4 * usize::from(is_deaf)]
-}
-
-/// EVALSHA as it is sent to one server. `first`: the keys of the first lock.
-pub(crate) fn evalsha(
-    sha: &str,
-    keys: &[&str],
-    arguments: &[Argument<'_>],
-    first: &Keys,
-    known: &impl Known,
-) -> Vec<u8> {
-    /// Enough bytes for nearly every word: the command is written without a second allocation.
-    const ROOM: usize = 48;
-    let words = 3 + keys.len() + arguments.len();
-    let mut command = Cmd::with_capacity(words, ROOM * words);
-    command.arg("EVALSHA").arg(sha).arg(keys.len()).arg(keys);
-    arguments.iter().for_each(|argument| argument.add_to(&mut command, first, known));
-    command.get_packed_command()
 }
 
 /// Milliseconds, rounded up, for a time that must not get shorter.
@@ -464,12 +454,13 @@ mod tests {
                 Argument::BeginBy,
                 Argument::Text(""),
             ];
-            let packed = evalsha("0123", &["a{é}", "b"], &arguments, &first, &(time, Some(9)));
+            let mut written = redis::cmd("EVALSHA");
+            arguments.iter().for_each(|argument| argument.add_to(&mut written, &first, &(time, Some(9))));
             let mut command = redis::cmd("EVALSHA");
-            command.arg("0123").arg("2").arg("a{é}").arg("b").arg("a b\r\n$3\r\n").arg(u64::MAX.to_string());
+            command.arg("a b\r\n$3\r\n").arg(u64::MAX.to_string());
             command.arg("0000000000c0ffee").arg("client:1:0000000000c0ffee").arg("wsu9").arg("sdu9");
             command.arg("redisson_lock__channel:{a}").arg(digits).arg("");
-            assert_eq!(packed, command.get_packed_command());
+            assert_eq!(written.get_packed_command(), command.get_packed_command());
         }
     }
 

@@ -1,7 +1,5 @@
 //! The subscriptions of a backend's clients, the messages on a client's own channel, and the wake-ups that they mean.
 
-mod untold;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -12,19 +10,17 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, FencingToken};
 use parking_lot::Mutex;
 
-use untold::Untold;
-
-use crate::net::{Event, Hears, OnEvent, Servers, Subscriber};
+use crate::net::{Event, Hears, OnEvent, Subscriber};
+use crate::script::Scripts;
 use crate::script::keys::client_channel;
 
 /// The subscribed clients of one backend.
 pub(crate) struct WakeUps {
-    servers: Servers,
+    scripts: Arc<Scripts>,
     /// Whether a message may come from a server that another server has replaced.
     confirms: bool,
     others: Option<Arc<dyn OtherChannels>>,
     clients: Arc<Clients>,
-    pub(crate) untold: Untold,
 }
 
 /// What hears messages on other channels than the clients' own.
@@ -68,9 +64,12 @@ impl Deaf {
 }
 
 impl WakeUps {
-    pub(crate) fn new(servers: &Servers, confirms: bool, others: Option<Arc<dyn OtherChannels>>) -> WakeUps {
-        let untold = Untold::new(servers);
-        WakeUps { servers: servers.clone(), confirms, others, clients: Arc::default(), untold }
+    pub(crate) fn new(
+        scripts: &Arc<Scripts>,
+        confirms: bool,
+        others: Option<Arc<dyn OtherChannels>>,
+    ) -> WakeUps {
+        WakeUps { scripts: Arc::clone(scripts), confirms, others, clients: Arc::default() }
     }
 
     /// Subscribes a client; returns once its channel is confirmed. Like connecting it is tried again for a while: a server may have
@@ -102,9 +101,10 @@ impl WakeUps {
                 }
             }
         });
-        let subscriber = connect_within(self.servers.settings().connect_within, || {
-            let subscriber = self.servers.listen(own_channel.clone(), Arc::clone(&receive));
-            subscriber.map_err(|failure| failure.explain(&self.servers, "subscribing to wake-ups"))
+        let servers = &self.scripts.servers;
+        let subscriber = connect_within(servers.settings().connect_within, || {
+            let subscriber = servers.listen(own_channel.clone(), Arc::clone(&receive));
+            subscriber.map_err(|failure| failure.explain(servers, "subscribing to wake-ups"))
         })?;
         let client = Client { name: name.clone(), subscriber, deaf: Mutex::default() };
         self.clients.lock().insert(name.clone(), Arc::new(client));
@@ -136,8 +136,8 @@ impl WakeUps {
     /// The answer, with the time after which a waiter looks by itself.
     pub(crate) fn acquired(&self, place: &Place<'_>, mut answer: Acquired) -> Acquired {
         if let Acquired::Queued { rank, recheck_in, .. } = &mut answer {
-            self.untold.waits(place.lock.name.as_str(), || client_channel(place.owner.client()));
-            *recheck_in = self.untold.look_in(*rank, *recheck_in);
+            self.scripts.untold.waits(place.lock.name.as_str(), || client_channel(place.owner.client()));
+            *recheck_in = self.scripts.untold.look_in(*rank, *recheck_in);
         }
         answer
     }
@@ -145,7 +145,7 @@ impl WakeUps {
     /// The same for a heartbeat.
     pub(crate) fn renewed(&self, mut answer: Renewal) -> Renewal {
         if let Renewal::Waiting { rank, recheck_in, .. } = &mut answer {
-            *recheck_in = self.untold.look_in(*rank, *recheck_in);
+            *recheck_in = self.scripts.untold.look_in(*rank, *recheck_in);
         }
         answer
     }
