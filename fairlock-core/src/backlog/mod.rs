@@ -43,6 +43,23 @@ impl Lists {
             self.fresh.push_back(PendingCleanup::new(claim, Cleanup::Withdraw, at));
         }
     }
+
+    /// Takes cleanups of one kind that follow each other, from the first that `may_go`: first attempts before repeats.
+    fn take(
+        &mut self,
+        may_repeat: bool,
+        most: impl Fn(Cleanup) -> usize,
+        may_go: impl Fn(&PendingCleanup) -> bool,
+    ) -> Option<VecDeque<PendingCleanup>> {
+        let repeats = may_repeat.then_some(&mut self.tried);
+        [Some(&mut self.fresh), repeats].into_iter().flatten().find_map(|list| {
+            let first = list.iter().position(&may_go)?;
+            let PendingCleanup { cleanup, .. } = list[first];
+            let goes_too = |pending: &&PendingCleanup| pending.cleanup == cleanup && may_go(pending);
+            let of_kind = list.iter().skip(first).take(most(cleanup)).take_while(goes_too).count();
+            Some(list.drain(first..first + of_kind).collect())
+        })
+    }
 }
 
 pub(crate) struct PendingCleanup {
@@ -60,6 +77,10 @@ pub(crate) struct PendingCleanup {
 impl PendingCleanup {
     fn new(claim: Arc<Claim>, cleanup: Cleanup, since: Instant) -> PendingCleanup {
         PendingCleanup { claim, cleanup, since, tried: false, again: false, is_refused: false }
+    }
+
+    fn has_to_wait(&self) -> bool {
+        self.cleanup.has_to_wait(&self.claim)
     }
 
     /// From then on lease and place are over at the server, even if a late attempt began them at its very end.
@@ -80,7 +101,8 @@ pub(crate) enum Cleanup {
 }
 
 impl Cleanup {
-    /// Whether a call of this claim is under way that has to end before the cleanup; a claim with a cleanup begins no such call. An
+    /// Whether a call of this claim is under way that has to end before the cleanup; a claim with a cleanup begins no such call. No
+    /// thread takes the cleanup meanwhile. The thread that makes the call has the watchdog look afterwards, or is the watchdog. An
     /// ask that the server carried out after the cleanup would begin anew what the cleanup ends. A heartbeat begins nothing, but if its
     /// answer tells of a place after the withdrawal, the request is withdrawn once more: where owners name places, that would
     /// remove the place of the owner's next request. (The renewal of a hold finds nothing after the release.)
@@ -192,18 +214,17 @@ impl Backlog {
         let may_retry = !self.retries.is_pausing(now);
         let mut lists = self.lists.lock();
         lists.make_due(|at| at <= now);
-        let Lists { fresh, tried, .. } = &mut *lists;
-        let list = if fresh.is_empty() && may_retry { tried } else { fresh };
-        let cleanup = list.front()?.cleanup;
-        let of_kind = list.iter().take(MOST_AT_ONCE).take_while(|pending| pending.cleanup == cleanup).count();
-        Some(CleanupBatch { backlog: self, todo: list.drain(..of_kind).collect(), back: Vec::new() })
+        let todo = lists.take(may_retry, |_| MOST_AT_ONCE, |pending| !pending.has_to_wait())?;
+        Some(CleanupBatch { backlog: self, todo, back: Vec::new() })
     }
 
-    /// When the next cleanup is due; retries wait for the pause.
+    /// When the next cleanup is due that waits for no call; retries wait for the pause.
     pub(crate) fn due_at(&self) -> Option<Instant> {
         let retries = self.retries.not_before();
         let lists = self.lists.lock();
-        let since = |list: &VecDeque<PendingCleanup>| list.front().map(|pending| pending.since);
+        let since = |list: &VecDeque<PendingCleanup>| {
+            list.iter().find(|pending| !pending.has_to_wait()).map(|pending| pending.since)
+        };
         let again = since(&lists.tried).map(|since| retries.unwrap_or(since));
         let late = lists.late.first_key_value().map(|((at, _), _)| *at);
         [since(&lists.fresh), again, late].into_iter().flatten().min()

@@ -352,6 +352,10 @@ impl Parts<'_> {
         let ahead = ahead.filter(|_| claim.lock.kind != LockKind::Plain);
         claim.stands_at(ahead); // before its caller hears of a grant
         self.follow(claim, after);
+        // The cleanup of a claim that was left meanwhile has waited for this ask.
+        let was_left = matches!(after, AfterAnswer::Late | AfterAnswer::Unsent)
+            || after == AfterAnswer::Nothing && claim.leaving().is_some();
+        self.timers.due_by(was_left.then_some(now));
         // Once for each wait: later answers of a slow wait wake no thread.
         if is_first && after == AfterAnswer::Nothing {
             self.timers.slow_by(claim.slow_at());
@@ -379,8 +383,6 @@ impl Parts<'_> {
             AfterAnswer::Over => self.ledger.forget(claim),
             AfterAnswer::Unsent => self.ledger.retire(claim), // its cleanup finds nothing to do
             AfterAnswer::Withdraw => self.ledger.withdraw_soon(claim),
-            // A request that was dropped is withdrawn later by the thread that runs this. A shutdown withdraws once no thread
-            // asks.
             AfterAnswer::Late => {}
         }
         claim.raise();
