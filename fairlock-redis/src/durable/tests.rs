@@ -116,7 +116,7 @@ fn a_durable_script_gets_its_life_and_tells_the_grace() {
     let servers = connect(&address, &settings);
     assert_eq!(calls.grace_left(), None);
     let scripts = Scripts::new(servers, calls.wrapper());
-    let call = scripts.call(&HAND_OFF_RELEASE, &id(LockKind::Fair), [Argument::Text("x")]).unwrap();
+    let call = scripts.call(&HAND_OFF_RELEASE, [&id(LockKind::Fair)], [Argument::Text("x")]).unwrap();
     assert_eq!(scripts.run(&call).unwrap(), Value::Int(7));
     assert!(calls.grace_left().is_some_and(|left| left > 50 * SECOND));
     let sha = &wrapped(&HAND_OFF_RELEASE).sha;
@@ -131,7 +131,7 @@ fn another_client_sends_a_script_as_it_is() {
     let (calls, settings) = client(None, false);
     let servers = connect(&address, &settings);
     let scripts = Scripts::new(servers, calls.wrapper());
-    let call = scripts.call(&HAND_OFF_RELEASE, &id(LockKind::Fair), [Argument::Text("x")]).unwrap();
+    let call = scripts.call(&HAND_OFF_RELEASE, [&id(LockKind::Fair)], [Argument::Text("x")]).unwrap();
     assert_eq!(scripts.run(&call).unwrap(), Value::Int(7));
     let sha = &HAND_OFF_RELEASE.text.sha;
     let sent = ["EVALSHA", sha, "3", "a", "fairlock_queue:{a}", "fairlock_record:{a}", "x"];

@@ -16,7 +16,7 @@ impl HandOff {
     pub(crate) fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
         let capacity = if at.kinds == Kinds::Any { 0 } else { u64::from(lock.kind.capacity()) };
         let arguments = [MOST_INSPECTED, at.from, at.many, at.examined, capacity].map(Argument::Number);
-        self.shared.scripts.call(&scripts::HAND_OFF_INSPECT, lock, arguments)
+        self.shared.scripts.call(&scripts::HAND_OFF_INSPECT, [lock], arguments)
     }
 
     /// The state in the script's reply, of a lock that was asked for as this kind.

@@ -97,7 +97,7 @@ impl HandOff {
         let is_kick = Number(u64::from(by == By::Operator));
         self.shared.scripts.call(
             &scripts::HAND_OFF_WITHDRAW,
-            lock,
+            [lock],
             [member, capacity(lock), OF_NOBODY, is_kick],
         )
     }
@@ -113,7 +113,7 @@ impl HandOff {
         loop {
             let reply = self.shared.scripts.run(&self.shared.scripts.call(
                 &scripts::HAND_OFF_FORCE_RELEASE,
-                lock,
+                [lock],
                 &arguments[..],
             )?)?;
             let row = Row::of(&reply)?;
@@ -164,7 +164,7 @@ impl HandOff {
             BeginBy,
             Number(place.ticket),
         ];
-        self.shared.scripts.call(&scripts::HAND_OFF_ACQUIRE, lock, arguments)
+        self.shared.scripts.call(&scripts::HAND_OFF_ACQUIRE, [lock], arguments)
     }
 
     /// The answer to this call, whose first reply is `reply`. Some answers need more than one script.
@@ -191,7 +191,7 @@ impl HandOff {
         let [member, token] = named(hold);
         let units = Number(hold.units.into());
         let arguments = [capacity(hold.lock), member, units, token, OF_NOBODY];
-        self.shared.scripts.call(&scripts::HAND_OFF_RELEASE, hold.lock, arguments)
+        self.shared.scripts.call(&scripts::HAND_OFF_RELEASE, [hold.lock], arguments)
     }
 
     pub(crate) fn released(&self, hold: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
@@ -216,7 +216,7 @@ impl HandOff {
         let ([member, token], keeper) = (named(hold), Member(hold.owner, keeper));
         let lasts = Number(at_least_millis(lease));
         let arguments = [capacity(hold.lock), member, token, keeper, lasts, BeginBy];
-        let call = self.shared.scripts.call(&scripts::HAND_OFF_KEEP, hold.lock, arguments)?;
+        let call = self.shared.scripts.call(&scripts::HAND_OFF_KEEP, [hold.lock], arguments)?;
         let mut reply = self.shared.scripts.run(&call)?;
         if Row::of(&reply)?.word == "forgotten" {
             // The forgotten hold is reclaimed, as by a renewal, and kept then. If the hold is over, the reclaim says so.
@@ -263,7 +263,7 @@ impl HandOff {
                 &scripts::HAND_OFF_RENEW_HOLDS
             }
         };
-        self.shared.scripts.call_for(script, holds, arguments)
+        self.shared.scripts.call(script, holds.iter().map(|hold| hold.lock), arguments)
     }
 
     /// The script that renews places of one lock. Each place comes with the lease of its grant; they have one time to live, that of
@@ -281,7 +281,7 @@ impl HandOff {
             let member = Member(place.owner, place.request);
             arguments.extend([member, Number(millis(*lease)), Number(place.ticket)]);
         }
-        self.shared.scripts.call(&scripts::HAND_OFF_RENEW, lock, arguments)
+        self.shared.scripts.call(&scripts::HAND_OFF_RENEW, [lock], arguments)
     }
 
     /// The script that takes a request out of the queue.

@@ -90,7 +90,7 @@ impl Redisson {
             Text(ask.label),
             BeginBy,
         ];
-        self.shared.scripts.call(&scripts::REDISSON_ACQUIRE, place.lock, arguments)
+        self.shared.scripts.call(&scripts::REDISSON_ACQUIRE, [place.lock], arguments)
     }
 
     /// A waiter that was not yet subscribed to its channel is subscribed now, and asks once more.
@@ -117,7 +117,7 @@ impl Redisson {
 
     pub(crate) fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {
         let arguments = [&named(hold)[..], &[Channel]].concat();
-        self.shared.scripts.call(&scripts::REDISSON_RELEASE, hold.lock, arguments)
+        self.shared.scripts.call(&scripts::REDISSON_RELEASE, [hold.lock], arguments)
     }
 
     pub(crate) fn keep(
@@ -129,7 +129,7 @@ impl Redisson {
         let rest = [Request(keeper), Number(at_least_millis(lease)), Channel, BeginBy];
         let arguments = [&named(hold)[..], &rest].concat();
         let scripts = &self.shared.scripts;
-        let reply = scripts.run(&scripts.call(&REDISSON_KEEP, hold.lock, arguments)?)?;
+        let reply = scripts.run(&scripts.call(&REDISSON_KEEP, [hold.lock], arguments)?)?;
         reply::kept(&Row::of(&reply)?)
     }
 
@@ -141,7 +141,11 @@ impl Redisson {
     ) -> Result<Call<'a>, BackendError> {
         let mut arguments = vec![Number(count.into()), Number(millis(lease))];
         holds.iter().for_each(|hold| arguments.extend(named(hold)));
-        self.shared.scripts.call_for(&scripts::REDISSON_RENEW_HOLDS, holds, arguments)
+        self.shared.scripts.call(
+            &scripts::REDISSON_RENEW_HOLDS,
+            holds.iter().map(|hold| hold.lock),
+            arguments,
+        )
     }
 
     pub(crate) fn renew_places<'a>(
@@ -154,7 +158,7 @@ impl Redisson {
             let (owner, time) = (Text(place.owner.as_str()), Number(millis(self.time_of(place))));
             arguments.extend([owner, Request(place.request), time, Number(millis(*lease))]);
         }
-        self.shared.scripts.call(&scripts::REDISSON_RENEW, lock, arguments)
+        self.shared.scripts.call(&scripts::REDISSON_RENEW, [lock], arguments)
     }
 
     pub(crate) fn released(&self, _: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
@@ -178,7 +182,7 @@ impl Redisson {
             Channel,
             BeginBy,
         ];
-        self.shared.scripts.call(&scripts::REDISSON_WITHDRAW, place.lock, arguments)
+        self.shared.scripts.call(&scripts::REDISSON_WITHDRAW, [place.lock], arguments)
     }
 
     /// Notes that the place's owner waits no longer.
@@ -188,7 +192,7 @@ impl Redisson {
 
     pub(crate) fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         let scripts = &self.shared.scripts;
-        let call = scripts.call(&REDISSON_FORCE_RELEASE, lock, [Channel, BeginBy])?;
+        let call = scripts.call(&REDISSON_FORCE_RELEASE, [lock], [Channel, BeginBy])?;
         reply::force_released(&Row::of(&scripts.run(&call)?)?)
     }
 
@@ -229,7 +233,7 @@ fn is_news(logged: &mut Vec<(LockName, Instant)>, lock: &LockName, now: Instant)
 impl Redisson {
     pub(crate) fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
         let arguments = [at.from, at.many, at.examined].map(Argument::Number);
-        self.shared.scripts.call(&scripts::INSPECT, lock, arguments)
+        self.shared.scripts.call(&scripts::INSPECT, [lock], arguments)
     }
 
     pub(crate) fn seen(&self, _: LockKind, reply: &Value) -> Result<LockState, BackendError> {

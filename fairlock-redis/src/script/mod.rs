@@ -12,9 +12,9 @@ mod untold;
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-use fairlock_core::backend::{BackendError, BackendErrorKind, Hold, LockId};
+use fairlock_core::backend::{BackendError, BackendErrorKind, LockId};
 use redis::{Cmd, Value, cmd};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use keys::{KeyCache, Keys, KeysOfScript};
 use reply::{missing, text};
@@ -115,40 +115,22 @@ impl Scripts {
         Scripts { untold: Untold::new(&servers), servers, keys: KeyCache::default(), wrapper }
     }
 
-    /// A script for one lock.
+    /// A script for locks of one server: the keys of one lock follow those of another.
     ///
     /// # Errors
-    /// As [`Keys::of`].
-    pub(crate) fn call<'a>(
+    /// As [`Keys::of`]; there is no lock.
+    pub(crate) fn call<'l, 'a>(
         &self,
         script: &'static Script,
-        lock: &LockId,
+        locks: impl IntoIterator<Item = &'l LockId>,
         arguments: impl Into<Vec<Argument<'a>>>,
     ) -> Result<Call<'a>, BackendError> {
-        Ok(self.call_of(script, smallvec![self.keys.of(lock)?], arguments.into()))
-    }
-
-    /// A script for holds of one server: the keys of one lock follow those of another.
-    ///
-    /// # Errors
-    /// As [`Keys::of`]; there is no hold.
-    pub(crate) fn call_for<'a>(
-        &self,
-        script: &'static Script,
-        holds: &[&Hold<'_>],
-        arguments: Vec<Argument<'a>>,
-    ) -> Result<Call<'a>, BackendError> {
-        let locks: Result<SmallVec<_>, _> = holds.iter().map(|hold| self.keys.of(hold.lock)).collect();
-        if holds.is_empty() { Err(missing()) } else { Ok(self.call_of(script, locks?, arguments)) }
-    }
-
-    fn call_of<'a>(
-        &self,
-        script: &'static Script,
-        locks: SmallVec<[Arc<Keys>; 1]>,
-        arguments: Vec<Argument<'a>>,
-    ) -> Call<'a> {
-        Call { script, locks, arguments, wrapper: self.wrapper.clone().filter(|_| script.is_wrapped) }
+        let locks = locks.into_iter().map(|lock| self.keys.of(lock)).collect::<Result<SmallVec<_>, _>>()?;
+        if locks.is_empty() {
+            return Err(missing());
+        }
+        let wrapper = self.wrapper.clone().filter(|_| script.is_wrapped);
+        Ok(Call { script, locks, arguments: arguments.into(), wrapper })
     }
 
     /// Runs one script, and sends the messages that the script could not.
@@ -166,7 +148,9 @@ impl Scripts {
     }
 
     fn run_there(&self, route: &Route, call: &Call<'_>) -> Result<Value, Failure> {
-        let ask = || route.call_as_known(|| call.packed_for(&self.servers, route));
+        let pack = || call.packed_for(&self.servers, route);
+        // In a cluster nothing is known of the listeners.
+        let ask = || if route.is_asking { route.call(&pack()) } else { route.pool.call_as_known(pack) };
         let answer = match ask() {
             // After a restart, a fail-over or SCRIPT FLUSH the server does not know the script, and has run nothing.
             Err(failure) if failure.code() == Some("NOSCRIPT") => {
@@ -434,7 +418,7 @@ mod tests {
         });
         let backend = RedisBackend::builder(&format!("redis://{}", server.address())).connect().unwrap();
         let scripts = &backend.0.shared.scripts;
-        let call = scripts.call(&HAND_OFF_RELEASE, &id(LockKind::Fair), []).unwrap();
+        let call = scripts.call(&HAND_OFF_RELEASE, [&id(LockKind::Fair)], []).unwrap();
         assert_eq!(scripts.run(&call).unwrap(), Value::Int(7));
     }
 
@@ -442,12 +426,10 @@ mod tests {
     fn the_name_of_the_first_lock_decides_the_server() {
         let (backend, _) = with(Discipline::HandOff, |_, _| String::new());
         let scripts = &backend.0.shared.scripts;
-        let (locks, owner) = (["b", "a"].map(|name| named(name, LockKind::Fair)), owner());
-        assert_eq!(scripts.call(&HAND_OFF_RELEASE, &locks[1], []).unwrap().keys().lock(), "a");
-        let [b, a] = locks.each_ref().map(|lock| hold(lock, &owner));
-        let call = scripts.call_for(&HAND_OFF_RELEASE, &[&b, &a], Vec::new());
-        assert_eq!(call.unwrap().keys().lock(), "b");
-        assert!(scripts.call_for(&HAND_OFF_RELEASE, &[], Vec::new()).is_err());
+        let locks = ["b", "a"].map(|name| named(name, LockKind::Fair));
+        assert_eq!(scripts.call(&HAND_OFF_RELEASE, [&locks[1]], []).unwrap().keys().lock(), "a");
+        assert_eq!(scripts.call(&HAND_OFF_RELEASE, &locks, []).unwrap().keys().lock(), "b");
+        assert!(scripts.call(&HAND_OFF_RELEASE, [], []).is_err());
     }
 
     #[test]
@@ -457,7 +439,7 @@ mod tests {
             _ => ":7\r\n".to_owned(),
         });
         let scripts = &backend.0.shared.scripts;
-        let call = |name| scripts.call(&HAND_OFF_RELEASE, &named(name, LockKind::Fair), []).unwrap();
+        let call = |name| scripts.call(&HAND_OFF_RELEASE, [&named(name, LockKind::Fair)], []).unwrap();
         let answers = scripts.run_all(&["a", "b", "c"].map(call), Order::AtOnce);
         let [Ok(Value::Int(7)), Err(refused), Ok(Value::Int(7))] = &answers[..] else {
             panic!("{answers:?}")

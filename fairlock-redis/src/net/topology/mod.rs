@@ -6,7 +6,6 @@
 mod cluster;
 mod fan_out;
 mod sentinel;
-mod single;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,12 +20,12 @@ pub(super) use cluster::Cluster;
 pub(super) use fan_out::fan_out;
 pub(super) use sentinel::Sentinel;
 pub(crate) use sentinel::{SentinelAnswer, Surveyed};
-pub(super) use single::Single;
 
-use super::commands::{Listeners, Pool};
-use super::connection::{Address, Failure, Timeouts};
+use super::commands::{ALL_ARE_BACK, Listeners, Pool};
+use super::connection::{Address, Failure, REPLICA, Timeouts};
 use super::settings::Settings;
 use super::subscription::{Endpoints, OnEvent, Subscriber};
+use super::value::{items, number, text};
 
 /// The servers of a backend.
 pub(crate) type Servers = Arc<dyn Topology>;
@@ -107,7 +106,7 @@ pub(crate) trait Topology: Endpoints + fmt::Display {
 pub(crate) struct Route {
     pub(crate) pool: Arc<Pool>,
     /// With ASKING first: the key's slot is migrating to this node.
-    is_asking: bool,
+    pub(crate) is_asking: bool,
     /// The configuration epoch under which a majority names the server; 0 where none is asked.
     pub(crate) epoch: u64,
     /// The sentinels that named the server: how many are a majority, and a word for each run of a sentinel's process.
@@ -128,11 +127,6 @@ impl Route {
         let asking = cmd("ASKING").get_packed_command();
         let mut answers = self.pool.call_many(&[asking.as_slice(), packed]);
         answers.pop().unwrap_or_else(|| Err(Failure::Broken("no answer".into())))
-    }
-
-    /// See [`Pool::call_as_known`]. In a cluster nothing is known of the listeners.
-    pub(crate) fn call_as_known(&self, pack: impl Fn() -> Vec<u8>) -> Result<Value, Failure> {
-        if self.is_asking { self.call(&pack()) } else { self.pool.call_as_known(pack) }
     }
 }
 
@@ -292,6 +286,84 @@ impl dyn Topology {
     }
 }
 
+/// One address, which may belong to one server, or lead to whichever is the master now: a DNS name, a Kubernetes Service, a proxy that
+/// checks roles. So when a server turns out to be a replica, all connections are closed ([`Pool`]), the next connections go where
+/// the address leads now, and until then there is an outage. Only an address that has never led to a master is a mistake of the
+/// configuration.
+pub(crate) struct Single {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) settings: Settings,
+}
+
+impl Topology for Single {
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn arrangement(&self) -> Arrangement {
+        Arrangement::Single
+    }
+
+    fn route(&self, _: &str) -> Result<Route, Failure> {
+        Ok(Route::to(&self.pool))
+    }
+
+    /// One more attempt only: it connects anew, and reaches the new master or does not.
+    fn next_route(&self, failed: &Failed<'_>) -> Option<Route> {
+        let is_unexecuted = failed.failure.code().is_some_and(|code| self.was_not_executed(code));
+        let may_try = failed.tried == 1 && Instant::now() <= failed.until;
+        (is_unexecuted && may_try).then(|| Route::to(&self.pool))
+    }
+
+    /// Where the address may be wrong, another attempt is vain.
+    fn was_not_executed(&self, code: &str) -> bool {
+        matches!(code, "READONLY" | "MASTERDOWN") && !self.pool.may_be_wrong()
+    }
+
+    /// Decides whether waiting can help a call that a replica has refused, where there never was a master.
+    ///
+    /// While its master is well, the server stays a replica, so the call ends at once, and says where the master is. While its master is
+    /// away, the server may be about to be promoted, as by a script that has moved an address to it: then the call goes on, as in an
+    /// outage, and so it does if the server is a master by now.
+    fn explored(&self, failure: Failure) -> Failure {
+        if failure.code() != Some("READONLY") || !self.pool.may_be_wrong() {
+            return failure;
+        }
+        let master = self.pool.call(cmd("ROLE").get_packed_command()).ok().and_then(|role| master_of(&role));
+        master.map_or(failure, |master| Failure::refused(REPLICA, &format!("of {master}")))
+    }
+
+    /// As behind sentinels: after a fail-over the subscribers arrive one by one.
+    fn listeners(&self) -> Listeners {
+        let has_moved = self.pool.left_since().is_some_and(|since| since <= ALL_ARE_BACK);
+        if has_moved { Listeners::Unknown } else { self.pool.listeners() }
+    }
+}
+
+/// Reads the reply to ROLE of a replica, as far as its master is well: `slave`, host, port, the state of the link, an offset.
+fn master_of(role: &Value) -> Option<String> {
+    let [role, host, port, link, ..] = items(role).ok()? else { return None };
+    let is_well = text(role).ok()? == "slave" && text(link).ok()? == "connected";
+    is_well.then_some(format!("{}:{}", text(host).ok()?, number(port).ok()?))
+}
+
+impl Endpoints for Single {
+    fn next(&self) -> Result<Address, Failure> {
+        Ok(self.pool.address_in_charge())
+    }
+
+    /// A replica hears what is published at its master, but the scripts there count its own subscribers only.
+    fn era(&self) -> u64 {
+        self.pool.era()
+    }
+}
+
+impl fmt::Display for Single {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pool.address().fmt(f)
+    }
+}
+
 /// A server, and the index and route of each command for it.
 type Part = (Arc<Pool>, Vec<(usize, Route)>);
 
@@ -338,108 +410,4 @@ impl ServerFailure {
 
 #[cfg(feature = "night")]
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use redis::cmd;
-
-    use super::*;
-    use crate::net::connection::Address;
-    use crate::net::test_server::{Act, FakeServer, SECOND, TIMEOUTS, polite};
-
-    /// Each server answers when both are asked, or after a moment.
-    #[test]
-    fn servers_are_asked_at_once_or_in_turn() {
-        for (order, most) in [(Order::AtOnce, 2), (Order::InTurn, 1)] {
-            let asked = Arc::new(AtomicUsize::new(0));
-            let seen = Arc::new(AtomicUsize::new(0));
-            let servers = [(); 2].map(|()| {
-                let (asked, seen) = (Arc::clone(&asked), Arc::clone(&seen));
-                FakeServer::start(move |_, words| {
-                    if words[0] == "ECHO" {
-                        asked.fetch_add(1, Ordering::SeqCst);
-                        let end = Instant::now() + SECOND / 5;
-                        while asked.load(Ordering::SeqCst) < 2 && Instant::now() < end {
-                            thread::yield_now();
-                        }
-                        seen.fetch_max(asked.fetch_sub(1, Ordering::SeqCst), Ordering::SeqCst);
-                    }
-                    polite(words)
-                })
-            });
-            let part = |server: &FakeServer| {
-                let pool = Arc::new(Pool::new(server.address(), &Settings::new(TIMEOUTS, 1)));
-                (Arc::clone(&pool), vec![(0, Route::to(&pool))])
-            };
-            let echo = |_: usize, _: &Route| cmd("ECHO").arg("x").get_packed_command();
-            let replies = ask_each(&servers.each_ref().map(part), &echo, order);
-            assert!(replies.iter().all(|replies| replies.len() == 1 && replies[0].is_ok()), "{replies:?}");
-            assert_eq!(seen.load(Ordering::SeqCst), most, "{order:?}");
-        }
-    }
-
-    /// A server that is asked for the reason of each failure.
-    struct Explains {
-        at: Single,
-        explored: AtomicUsize,
-    }
-
-    impl Endpoints for Explains {
-        fn next(&self) -> Result<Address, Failure> {
-            self.at.next()
-        }
-    }
-
-    impl fmt::Display for Explains {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            self.at.fmt(f)
-        }
-    }
-
-    impl Topology for Explains {
-        fn settings(&self) -> &Settings {
-            &self.at.settings
-        }
-
-        fn arrangement(&self) -> Arrangement {
-            self.at.arrangement()
-        }
-
-        fn route(&self, key: &str) -> Result<Route, Failure> {
-            self.at.route(key)
-        }
-
-        fn was_not_executed(&self, _: &str) -> bool {
-            false
-        }
-
-        fn explored(&self, failure: Failure) -> Failure {
-            self.explored.fetch_add(1, Ordering::SeqCst);
-            Failure::refused("WHY", failure.code().unwrap_or_default())
-        }
-
-        fn listeners(&self) -> Listeners {
-            self.at.listeners()
-        }
-    }
-
-    #[test]
-    fn one_reason_for_many_failures_is_asked_for_once() {
-        let server = FakeServer::start(|_, words| match words {
-            [word, code] if word == "GET" => Act::Say(format!("-{code} x\r\n")),
-            _ => polite(words),
-        });
-        let settings = Settings::new(TIMEOUTS, 1);
-        let pool = Arc::new(Pool::new(server.address(), &settings));
-        let topology = Explains { at: Single { pool, settings }, explored: AtomicUsize::new(0) };
-        let servers: &dyn Topology = &topology;
-        let get = |at: usize, _: &Route| cmd("GET").arg(["ONE", "ONE", "TWO"][at]).get_packed_command();
-        let again = |_: usize, _: &Route| Err(Failure::no_answer());
-        let answers = servers.call_all(&["k", "l", "m"], get, Order::InTurn, |_, _, reply| reply, again);
-        let why = answers.into_iter().map(|answer| answer.expect_err("refused").failure);
-        let reasons = ["ONE", "ONE", "TWO"].map(|code| Failure::refused("WHY", code));
-        assert_eq!(why.collect::<Vec<_>>(), reasons);
-        assert_eq!(topology.explored.load(Ordering::SeqCst), 2);
-        assert_eq!(servers.era(), 0);
-    }
-}
+mod tests;
