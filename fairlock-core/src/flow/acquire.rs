@@ -45,31 +45,27 @@ impl Parts<'_> {
     pub(crate) fn obtain(self, wish: Wish<'_>) -> Result<std::result::Result<Taken, Busy>> {
         let _here = self.config.clock.attend();
         let began = self.config.now();
-        let obtained = self.obtain_since(wish, began);
+        let mut since = began;
+        let obtained = loop {
+            let (claim, now) = match self.enter(wish, since) {
+                Ok(None) => {
+                    let (lock, waited) = (wish.lock.name.clone(), self.config.now() - since);
+                    break Ok(Err(Busy { lock, waited, slow_wait: None }));
+                }
+                Ok(Some(Entered::Held(taken))) => break Ok(Ok(taken)),
+                Ok(Some(Entered::Waiting(claim, now))) => (claim, now),
+                Err(error) => break Err(error),
+            };
+            match self.wait_on(&claim, wish.patience, now) {
+                Ok(WaitOutcome::Granted(token)) => break Ok(Ok(Taken { claim, token })),
+                Ok(WaitOutcome::NotGranted) => break Ok(Err(claim.busy())),
+                Ok(WaitOutcome::Again) => since = self.config.now(),
+                Err(error) => break Err(error),
+            }
+        };
         let is_granted = obtained.as_ref().map(std::result::Result::is_ok);
         count(&self.ledger.counters, self.config, wish.lock, wish.patience.wait, is_granted, Some(began));
         obtained
-    }
-
-    fn obtain_since(self, wish: Wish<'_>, mut began: Instant) -> Result<std::result::Result<Taken, Busy>> {
-        loop {
-            let (claim, now) = match self.enter(wish, began)? {
-                None => {
-                    return Ok(Err(Busy {
-                        lock: wish.lock.name.clone(),
-                        waited: self.config.now() - began,
-                        slow_wait: None,
-                    }));
-                }
-                Some(Entered::Held(taken)) => return Ok(Ok(taken)),
-                Some(Entered::Waiting(claim, now)) => (claim, now),
-            };
-            match self.wait_on(&claim, wish.patience, now)? {
-                WaitOutcome::Granted(token) => return Ok(Ok(Taken { claim, token })),
-                WaitOutcome::NotGranted => return Ok(Err(claim.busy())),
-                WaitOutcome::Again => began = self.config.now(),
-            }
-        }
     }
 
     /// Makes a request and asks once; the watchdog goes on with it while no caller waits. The result has one caller's share of
@@ -169,14 +165,36 @@ impl Parts<'_> {
         waited
     }
 
-    /// `began`: when the call began.
+    /// Joins the owner's claim on the lock, or makes one. `began`: when the call began. A new claim counts the server's silence from then:
+    /// the caller heard nothing either while it waited for an earlier claim to end.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`] after a shutdown, and in a drain unless the owner holds the lock: re-entries are part of its work.
     fn enter(self, wish: Wish<'_>, began: Instant) -> Result<Option<Entered>> {
+        let Wish { lock, owner, terms, units, patience } = wish;
+        let registry = &self.ledger.registry;
         let mut now = began;
         loop {
-            self.check_may_enter(wish)?;
+            if self.config.stop.is_closed() {
+                let known = registry.get(lock.name.as_str(), owner.as_str());
+                if known.is_none_or(|claim| claim.hold_count(self.config.now()) == 0) {
+                    return Err(error_of(&lock.name, Failure::Shutdown));
+                }
+                self.config.check_running(Some(&lock.name))?;
+            }
             // The watchdog starts before the first request: no hold may be granted that no thread can renew.
-            self.timers.start_watchdog().map_err(|error| Error::about(&wish.lock.name, error))?;
-            let (claim, joined) = self.join_or_make(wish, now, began);
+            self.timers.start_watchdog().map_err(|error| Error::about(&lock.name, error))?;
+            let join = |claim: &Arc<Claim>| match claim.join(lock.kind, units, now) {
+                Joined::Gone => None,
+                joined => Some((Arc::clone(claim), joined)),
+            };
+            let make = || {
+                let (lock, owner) = (lock.clone(), owner.clone());
+                let claim =
+                    Arc::new(Claim::new(lock, owner, patience.wait, terms, units, self.config, began));
+                (Arc::clone(&claim), (claim, Joined::Waiting))
+            };
+            let (claim, joined) = registry.get_or_make(&lock.name, owner, join, make);
             match joined {
                 // A drain or a shutdown that began meanwhile may have listed the claims without this claim.
                 Joined::Waiting if self.config.stop.is_closed() => self.drop_share(&claim),
@@ -187,12 +205,12 @@ impl Parts<'_> {
                 Joined::Held { token } => return Ok(Some(Entered::Held(Taken { claim, token }))),
                 Joined::OtherKind => {
                     let LockId { name, kind } = &claim.lock;
-                    return Err(Error::about(name, BackendError::mismatch(kind.capacity(), wish.lock.kind)));
+                    return Err(Error::about(name, BackendError::mismatch(kind.capacity(), lock.kind)));
                 }
                 Joined::TooOften => return Err(misuse(&claim, "it is held more often than can be counted")),
                 Joined::TooFew => return Err(misuse(&claim, would_wait_for_itself(claim.lock.kind))),
                 Joined::Leaving => {
-                    if !self.settle_former(&claim, wish.patience, began)? {
+                    if !self.settle_former(&claim, patience, began)? {
                         return Ok(None);
                     }
                 }
@@ -201,37 +219,6 @@ impl Parts<'_> {
             }
             now = self.config.now();
         }
-    }
-
-    /// # Errors
-    /// [`Error::Shutdown`] after a shutdown, and in a drain unless the owner holds the lock: re-entries are part of its work.
-    fn check_may_enter(self, wish: Wish<'_>) -> Result<()> {
-        let Wish { lock: LockId { name, .. }, owner, .. } = wish;
-        if !self.config.stop.is_closed() {
-            return Ok(());
-        }
-        let known = self.ledger.registry.get(name.as_str(), owner.as_str());
-        if known.is_some_and(|claim| claim.hold_count(self.config.now()) > 0) {
-            return self.config.check_running(Some(name));
-        }
-        Err(error_of(name, Failure::Shutdown))
-    }
-
-    /// `began`: when the call began. A new claim counts the server's silence from then: the caller heard nothing either
-    /// while it waited for an earlier claim to end.
-    fn join_or_make(self, wish: Wish<'_>, now: Instant, began: Instant) -> (Arc<Claim>, Joined) {
-        let join = |claim: &Arc<Claim>| match claim.join(wish.lock.kind, wish.units, now) {
-            Joined::Gone => None,
-            joined => Some((Arc::clone(claim), joined)),
-        };
-        let make = || {
-            let Wish { lock, owner, terms, units, patience } = wish;
-            let (lock, owner) = (lock.clone(), owner.clone());
-            let claim = Claim::new(lock, owner, patience.wait, terms, units, self.config, began);
-            let claim = Arc::new(claim);
-            (Arc::clone(&claim), (claim, Joined::Waiting))
-        };
-        self.ledger.registry.get_or_make(&wish.lock.name, wish.owner, join, make)
     }
 
     /// Waits until the server knows of the end of the former claim, and tells the server if no other thread does. False: the

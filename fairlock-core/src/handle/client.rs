@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 pub use builder::ClientBuilder;
 
 use super::admin::{Admin, AsyncAdmin};
-use super::guard::{AllGuard, Owner, TryLock};
+use super::guard::{AllGuard, Owner, ThisThread, TryLock};
 use super::kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
 use super::lock::Lock;
-use super::request::wait_of;
+use super::request::{Caller, wait_of};
 use super::tasks::{AsyncGuard, AsyncLock, Ends, obtain_all, on_its_own_thread};
-use crate::backend::{BackendError, BackendErrorKind, IntoBackend, Wait};
-use crate::claim::Claim;
+use crate::backend::{BackendError, BackendErrorKind, IntoBackend, LockId, Wait};
+use crate::claim::{Claim, Terms};
 use crate::config::LONGEST;
 use crate::error::{Error, Lost, Result};
 use crate::ids::{ClientId, LockKind};
@@ -113,7 +113,11 @@ impl Client {
             let reason = format!("semaphore {name} of {permits} permits: it has to be from 1 to 1,000,000");
             return Err(Error::InvalidConfig { reason, setting: None });
         }
-        Ok(Lock::new(Arc::clone(&self.0), name, kind))
+        let (shared, lease) = (Arc::clone(&self.0), self.0.config.lease);
+        let capped = |limit| Terms::Capped { lease, limit };
+        let terms = shared.config.max_hold.map_or(Terms::Renewed(lease), capped);
+        let (lock, units) = (LockId::new(name, kind), kind.capacity());
+        Ok(Lock(Caller { shared, lock, owner: ThisThread, terms, units, cancel: None }))
     }
 
     /// What an operator does to the lock of this name, of whatever kind: shows its queue, takes it from its holders. Makes no round

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::guard::{Guard, Owner, Ownership, ThisThread, TryLock, finished};
 use super::request::{Caller, Request, wait_of};
-use crate::backend::{LockId, Wait};
+use crate::backend::Wait;
 use crate::claim::{Claim, Terms};
 use crate::error::{Error, Result};
 use crate::flow::Effort;
 use crate::ids::{LockKind, LockName};
-use crate::shared::Handles;
 use crate::stats::Stats;
 use crate::time::{self, CancelToken};
 
@@ -46,16 +45,6 @@ use crate::time::{self, CancelToken};
 /// A busy lock is not an error.
 #[derive(Clone, Debug)]
 pub struct Lock<O: Ownership = ThisThread>(pub(super) Caller<O>);
-
-impl Lock {
-    pub(crate) fn new(shared: Arc<Handles>, name: LockName, kind: LockKind) -> Lock {
-        let (lock, units) = (LockId::new(name, kind), kind.capacity());
-        let lease = shared.config.lease;
-        let terms =
-            shared.config.max_hold.map_or(Terms::Renewed(lease), |limit| Terms::Capped { lease, limit });
-        Lock(Caller { shared, lock, owner: ThisThread, terms, units, cancel: None })
-    }
-}
 
 impl<O: Ownership> Lock<O> {
     /// The name of the lock.
