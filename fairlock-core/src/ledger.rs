@@ -233,7 +233,10 @@ impl Ledger {
     /// An attempt to tell the server of the claim's end has failed. Where owners name places, a withdrawal that arrives late would
     /// remove the place of the owner's next request, which waits for that as for a late ask.
     pub(crate) fn cleanup_failed(&self, pending: &PendingCleanup, error: &BackendError) {
-        if pending.cleanup == Cleanup::Withdraw && self.backend.keeps_place_by_owner(&pending.claim.lock) {
+        if pending.cleanup == Cleanup::Withdraw
+            && self.backend.keeps_place_by_owner(&pending.claim.lock)
+            && !self.config.stop.is_stopped()
+        {
             self.attempt_ended(&pending.claim, Err(error.clone()), self.config.now());
         }
     }

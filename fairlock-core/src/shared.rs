@@ -163,7 +163,7 @@ impl Drop for Shared {
         // The place of a request that was the last handle, for example. Within 100 ms one attempt begins for each cleanup, and a
         // second one if the first fails at once, as on an idle connection that was closed. A cleanup that has failed before does not
         // wait for the end of its pause: nobody would be left to send it.
-        self.backlog.make_late_ones_due();
+        self.backlog.make_late_ones_due(self.now());
         self.backlog.retries.answered();
         self.cleanup_run().do_due(|| ());
         self.outage.refused.tell_at_the_end();

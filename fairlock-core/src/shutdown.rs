@@ -3,32 +3,28 @@
 //!
 //! A drain goes before: waits end, no lock is granted any more, and holders finish their work.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
-use crate::backend::{Answer, Backend, BackendError, BackendErrorKind, Withdrawn, only, or_missing};
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::backlog::{Backlog, Batch, Cleanup};
 use crate::claim::{AfterGivingUp, Claim, Failure};
-use crate::config::MOST_AT_ONCE;
 use crate::ending::{Ended, Stopping, Unsettled};
 use crate::error::{Error, Lost, LostCause, Result};
-use crate::ids::{FencingToken, LockName};
 use crate::ledger::Ledger;
 use crate::logging::log_line;
 use crate::losses::{Stopped, log_loss};
 use crate::shared::Shared;
 use crate::snapshot::HeldLock;
-use crate::time::{self, Clock, Raise, Signal, Woken};
+use crate::time::{Raise, Woken};
 
 /// Ends the client within this time; a second call does nothing.
 ///
 /// # Errors
 /// `Unsettled`.
-pub(crate) fn shut_down(shared: &Shared, limit: Duration) -> Result<()> {
+pub(crate) fn shut_down(shared: &Arc<Shared>, limit: Duration) -> Result<()> {
     end(shared, limit, &[])
 }
 
@@ -37,7 +33,7 @@ pub(crate) fn shut_down(shared: &Shared, limit: Duration) -> Result<()> {
 ///
 /// # Errors
 /// As [`shut_down`]; `Shutdown` if another call does that, and takes longer than `limit`.
-pub(crate) fn drain(shared: &Shared, at_most: Duration, limit: Duration) -> Result<Vec<HeldLock>> {
+pub(crate) fn drain(shared: &Arc<Shared>, at_most: Duration, limit: Duration) -> Result<Vec<HeldLock>> {
     let _here = shared.config.clock.attend();
     let until = shared.now().checked_add(at_most);
     shared.config.stop.close();
@@ -68,7 +64,7 @@ pub(crate) fn drain(shared: &Shared, at_most: Duration, limit: Duration) -> Resu
 }
 
 /// Ends the client; `failed` are claims that have failed already and are to be withdrawn.
-fn end(shared: &Shared, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
+fn end(shared: &Arc<Shared>, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
     if shared.config.stop.stop() == Stopping::Before {
         failed.iter().for_each(|claim| shared.ledger.withdraw_soon(claim));
         return Ok(());
@@ -80,15 +76,15 @@ fn end(shared: &Shared, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
     // that round: it renews no lost hold.
     shared.timers.tell_to_end();
     shared.timers.end_pauses(|_| true);
-    let settling = Settling::new(&shared.backend, &shared.config.clock, Arc::clone(shared.timers.signal()));
-    failed.iter().for_each(|claim| settling.add(claim, Cleanup::Withdraw, None));
+    let (backlog, now) = (&shared.backlog, shared.now());
+    failed.iter().for_each(|claim| backlog.add(claim, Cleanup::Withdraw, now));
     // A claim that is made from here on is not in this list. Its maker reads `stop` once it is in the registry, and gives it
     // up.
     let claims = shared.ledger.registry.all();
     // Waiters first: no lock that is released may go to a waiter of this client.
     for claim in &claims {
         if claim.fail_for_shutdown() == Some(AfterGivingUp::Withdraw) {
-            settling.add(claim, Cleanup::Withdraw, None);
+            backlog.add(claim, Cleanup::Withdraw, now);
         }
     }
     for claim in &claims {
@@ -103,14 +99,16 @@ fn end(shared: &Shared, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
         if claim.valid_until().is_some()
             && let Some(lost) = shared.ledger.mark_lost(claim, LostCause::Shutdown)
         {
-            // Not the claim's token: the last guard may be dropped in this very moment, and then the claim has no token.
-            settling.add(claim, Cleanup::Release, Some(lost.token));
+            // By another claim: the last guard may be dropped in this very moment, and then this claim has no token. And a hold that
+            // was lost stays lost to its guards.
+            let hold = Claim::of_stray_grant(&claim.hold(lost.token), &shared.config, now);
+            backlog.add(&Arc::new(hold), Cleanup::Release, now);
             losses.push(lost);
             cut_off.extend(held);
         }
     }
     // The last tenth is for callbacks, even when the server does not answer.
-    let unsettled = settle_all(shared, &settling, ends_at - limit / 10);
+    let unsettled = settle_all(shared, ends_at - limit / 10);
     // Tasks may wait for releases of which the server could not be told.
     for claim in shared.ledger.registry.all() {
         if claim.is_tasks() && claim.leaving().is_some() {
@@ -132,42 +130,39 @@ fn end(shared: &Shared, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
 }
 
 /// Waits until the server has been told of everything and the watchdog has ended.
-fn settle_all(shared: &Shared, settling: &Arc<Settling>, until: Instant) -> Option<Unsettled> {
-    let signal = shared.timers.signal();
+fn settle_all(shared: &Arc<Shared>, until: Instant) -> Option<Unsettled> {
+    let (signal, backlog, drivers) = (shared.timers.signal(), &shared.backlog, Arc::default());
     // Callers release holds too; what they can't tell the server they leave to this loop.
     let is_open = |claim: &Claim| claim.is_waiting() || claim.leaving().is_some();
+    backlog.begin_to_end(shared.now());
     loop {
         // Read first: what is added, done or put back after that ends the sleep at once.
         let seen = signal.generation();
-        // Left by earlier calls, by calls that fail now, by the watchdog, which may have had some in hand, and by tasks.
-        for pending in shared.backlog.take_all() {
-            settling.add(&pending.claim, pending.cleanup, pending.claim.token());
-        }
         let Batch { releases, withdrawals, .. } = shared.first_attempts.take_all();
-        releases.iter().for_each(|claim| settling.add(claim, Cleanup::Release, claim.token()));
-        withdrawals.iter().for_each(|claim| settling.add(claim, Cleanup::Withdraw, None));
+        releases.iter().for_each(|claim| backlog.add(claim, Cleanup::Release, shared.now()));
+        withdrawals.iter().for_each(|claim| backlog.add(claim, Cleanup::Withdraw, shared.now()));
         shared.calls.take_all().into_iter().for_each(|call| call()); // they ask no server now
-        settling.work(until);
-        for claim in settling.take_done() {
-            shared.ledger.retire(&claim);
-        }
-        let is_idle = settling.is_idle() && shared.backlog.len() == 0 && shared.ledger.ending.all_reported();
+        let is_idle = backlog.open().is_none() && shared.ledger.ending.all_reported();
         if is_idle && shared.timers.is_gone() && !shared.ledger.registry.has(is_open) {
             break;
         }
+        // Places that owners name may be open until these are done. Else the last withdrawal was the last word.
+        if is_idle {
+            backlog.make_late_ones_due(shared.now());
+        }
+        Driver::start(shared, &drivers, until);
         if signal.wait_at_the_end(seen, until) == Woken::TimeOut {
             break;
         }
     }
-    // What another thread, the watchdog or a caller, is still telling the server is not settled either.
+    // What a caller is still telling the server is not settled either.
     let in_hand = || {
         let mut open = shared.ledger.registry.all();
         open.retain(|claim| is_open(claim));
-        let (count, first) = (open.len(), open.first()?);
-        let error = first.leaving().and_then(|(_, error)| error);
-        Some(Open { count, lock: first.lock.name.clone(), error })
+        Some((open.len(), Arc::clone(open.first()?)))
     };
-    let Open { count, lock, error } = settling.close().or_else(in_hand)?;
+    let (count, first) = backlog.open().or_else(in_hand)?;
+    let (lock, error) = (first.lock.name.clone(), first.leaving().and_then(|(_, error)| error));
     let error = error.unwrap_or_else(|| {
         BackendError::new(BackendErrorKind::Unavailable, "no answer in the time that a shutdown has")
     });
@@ -244,226 +239,59 @@ fn is_drained(ledger: &Ledger, backlog: &Backlog) -> bool {
 /// The most calls at once; a backend may combine them into fewer round trips.
 const MOST_THREADS: usize = 16;
 
-struct Settling {
-    backend: Arc<dyn Backend>,
-    clock: Clock,
-    /// Raised when an item is added, done or failed.
-    signal: Arc<Signal>,
-    state: Mutex<State>,
+/// A thread that tells the server what is left, until nothing is left or the time is over. It may outlast the shutdown, which does not
+/// wait for a server without an answer.
+struct Driver {
+    shared: Arc<Shared>,
+    /// How many there are.
+    drivers: Arc<AtomicUsize>,
 }
 
-#[derive(Default)]
-struct State {
-    /// By the time of the next attempt and its number.
-    queue: BTreeMap<(Instant, u64), Item>,
-    /// The items that are not done, by number: the lock, and the last error.
-    open: BTreeMap<u64, (LockName, Option<BackendError>)>,
-    /// Claims of which the server has nothing left.
-    done: Vec<Arc<Claim>>,
-    added: u64,
-    in_hand: usize,
-    threads: usize,
-    closed: bool,
-}
-
-struct Item {
-    number: u64,
-    claim: Arc<Claim>,
-    cleanup: Cleanup,
-    /// Of the hold to be released.
-    token: Option<FencingToken>,
-    failures: u32,
-}
-
-/// What could not be settled.
-struct Open {
-    count: usize,
-    lock: LockName,
-    error: Option<BackendError>,
-}
-
-/// What a thread does next.
-enum Next {
-    /// A release, or withdrawals for one call.
-    Do(Vec<Item>),
-    Sleep(Instant),
-    End,
-}
-
-impl Settling {
-    fn new(backend: &Arc<dyn Backend>, clock: &Clock, signal: Arc<Signal>) -> Arc<Settling> {
-        let (backend, clock) = (Arc::clone(backend), clock.clone());
-        Arc::new(Settling { backend, clock, signal, state: Mutex::default() })
+impl Drop for Driver {
+    /// What was added meanwhile finds no thread: the shutdown looks again, and starts one.
+    fn drop(&mut self) {
+        self.drivers.fetch_sub(1, Ordering::SeqCst);
+        self.shared.timers.signal().raise();
     }
+}
 
-    /// `token`: of the hold to be released.
-    fn add(&self, claim: &Arc<Claim>, cleanup: Cleanup, token: Option<FencingToken>) {
-        let mut state = self.state.lock();
-        let number = state.added;
-        state.added += 1;
-        state.open.insert(number, (claim.lock.name.clone(), None));
-        let (claim, at) = (Arc::clone(claim), self.clock.now());
-        state.queue.insert((at, number), Item { number, claim, cleanup, token, failures: 0 });
-    }
-
-    /// Has as many threads as there is work for work until `until`.
-    fn work(self: &Arc<Self>, until: Instant) {
-        loop {
-            let mut state = self.state.lock();
-            if state.threads >= state.queue.len().min(MOST_THREADS) {
-                return;
-            }
-            state.threads += 1;
-            drop(state);
-            self.clock.announce_background();
-            let settling = Arc::clone(self);
-            let run = move || settling.run(until);
+impl Driver {
+    /// Starts as many as there is work for.
+    fn start(shared: &Arc<Shared>, drivers: &Arc<AtomicUsize>, until: Instant) {
+        while drivers.load(Ordering::SeqCst) < shared.backlog.len().min(MOST_THREADS) {
+            let driver = || {
+                drivers.fetch_add(1, Ordering::SeqCst);
+                Driver { shared: Arc::clone(shared), drivers: Arc::clone(drivers) }
+            };
+            let first = driver();
+            shared.config.clock.announce_background();
+            let run = move || first.run(until);
             if let Err(error) = thread::Builder::new().name("fairlock-end".into()).spawn(run) {
                 log_line!(warn, "fairlock::release",
                     event = "no thread", error:% = error;
                     "can't start a thread to release locks, so the shutdown takes longer: {error}"
                 );
-                self.run(until);
+                return driver().run(until);
+            }
+        }
+    }
+
+    fn run(self, until: Instant) {
+        let _here = self.shared.config.clock.attend_in_background();
+        let driver = self; // is gone before this thread leaves the clock
+        let Driver { shared, drivers } = &driver;
+        let signal = shared.timers.signal();
+        loop {
+            let (seen, now) = (signal.generation(), shared.now());
+            let is_over = now >= until || shared.ledger.ending.ended().is_some();
+            let threads = drivers.load(Ordering::SeqCst);
+            if let Some(batch) = shared.backlog.next_at_the_end(now, threads, is_over) {
+                shared.cleanup_run().attempt(batch);
+            } else if let Some(at) = shared.backlog.due_at_the_end(until).filter(|_| !is_over) {
+                signal.wait_at_the_end(seen, at);
+            } else {
                 return;
             }
         }
-    }
-
-    /// Whether nothing is left to try.
-    fn is_idle(&self) -> bool {
-        let state = self.state.lock();
-        state.queue.is_empty() && state.in_hand == 0
-    }
-
-    fn take_done(&self) -> Vec<Arc<Claim>> {
-        std::mem::take(&mut self.state.lock().done)
-    }
-
-    /// Begins nothing more. Returns the rest.
-    fn close(&self) -> Option<Open> {
-        let mut state = self.state.lock();
-        state.closed = true;
-        let count = state.open.len();
-        let (_, (lock, error)) = state.open.pop_first()?;
-        drop(state);
-        self.signal.raise();
-        Some(Open { count, lock, error })
-    }
-
-    fn run(&self, until: Instant) {
-        let _here = self.clock.attend_in_background();
-        loop {
-            let seen = self.signal.generation();
-            match self.next(until) {
-                Next::Do(items) => self.settle(items, until),
-                Next::Sleep(at) => _ = self.signal.wait_at_the_end(seen, at),
-                Next::End => return,
-            }
-        }
-    }
-
-    fn next(&self, until: Instant) -> Next {
-        let now = self.clock.now();
-        let mut state = self.state.lock();
-        let Some((&(at, _), first)) = state.queue.first_key_value().filter(|_| !state.closed && now < until)
-        else {
-            state.threads -= 1;
-            return Next::End;
-        };
-        if at > now {
-            return Next::Sleep(at.min(until));
-        }
-        let cleanup = first.cleanup;
-        // The threads share what there is.
-        let most = if cleanup == Cleanup::Withdraw {
-            state.queue.len().div_ceil(state.threads).min(MOST_AT_ONCE)
-        } else {
-            1
-        };
-        let mut items = Vec::new();
-        while items.len() < most
-            && let Some(next) = state.queue.first_entry().filter(|next| next.key().0 <= now)
-            && next.get().cleanup == cleanup
-        {
-            items.push(next.remove());
-        }
-        state.in_hand += items.len();
-        Next::Do(items)
-    }
-
-    /// One attempt for items of one kind.
-    fn settle(&self, mut items: Vec<Item>, until: Instant) {
-        let told = match items[..] {
-            [Item { cleanup: Cleanup::Release, .. }] => vec![self.release(&items[0])],
-            _ => self.withdraw(&mut items, until),
-        };
-        let told: Vec<_> = or_missing(told).take(items.len()).collect();
-        for (item, told) in items.iter().zip(&told) {
-            if let Err(error) = told {
-                item.claim.leaving_failed(error.clone()); // without the mutex: a waker may run
-            }
-        }
-        let mut state = self.state.lock();
-        for (mut item, told) in items.into_iter().zip(told) {
-            state.in_hand -= 1;
-            match told {
-                // As the request was, which has left nothing.
-                Err(_) if item.claim.was_refused() => {
-                    state.open.remove(&item.number);
-                    state.done.push(item.claim);
-                }
-                Ok(()) => {
-                    state.open.remove(&item.number);
-                    // A hold that was lost stays lost to its guards.
-                    if item.claim.leaving().is_some() {
-                        state.done.push(item.claim);
-                    }
-                }
-                Err(error) => {
-                    if let Some((_, said)) = state.open.get_mut(&item.number) {
-                        *said = Some(error);
-                    }
-                    item.failures += 1;
-                    let at = self.clock.now() + time::pause(item.failures);
-                    state.queue.insert((at, item.number), item);
-                }
-            }
-        }
-        drop(state);
-        self.signal.raise();
-    }
-
-    fn release(&self, item: &Item) -> Answer<()> {
-        match item.token {
-            Some(token) => only(self.backend.release(&[item.claim.hold(token)])).map(|_| ()),
-            None => Ok(()),
-        }
-    }
-
-    /// Waits for calls about the places that are under way: one that arrives after the withdrawal would make its place anew.
-    fn withdraw(&self, items: &mut [Item], until: Instant) -> Vec<Answer<()>> {
-        for Item { claim, .. } in &*items {
-            loop {
-                let seen = claim.signal.generation();
-                if !claim.may_make_a_place() || claim.signal.wait_at_the_end(seen, until) == Woken::TimeOut {
-                    break;
-                }
-            }
-        }
-        // What was never sent is not there.
-        let is_sent: Vec<_> = items.iter().map(|item| !item.claim.is_unsent()).collect();
-        let sent = items.iter().zip(&is_sent).filter(|(_, is_sent)| **is_sent);
-        let places: Vec<_> = sent.map(|(item, _)| item.claim.place()).collect();
-        let answers = if places.is_empty() { Vec::new() } else { self.backend.withdraw(&places) };
-        let mut answers = or_missing(answers);
-        let told =
-            |(item, is_sent): (&mut Item, bool)| match answers.next().filter(|_| is_sent).transpose()? {
-                None | Some(Withdrawn::Left) => Ok(()),
-                Some(Withdrawn::WasGranted { token, .. }) => {
-                    (item.cleanup, item.token) = (Cleanup::Release, Some(token));
-                    self.release(item)
-                }
-            };
-        items.iter_mut().zip(is_sent).map(told).collect()
     }
 }

@@ -14,7 +14,7 @@ pub(crate) use first_attempts::{Batch, FirstAttempt, FirstAttempts, Next};
 
 use crate::claim::Claim;
 use crate::config::MOST_AT_ONCE;
-use crate::time::Retries;
+use crate::time::{Retries, pause};
 use crate::timers::{CALL_THREADS, Timers};
 
 /// The cleanups, in the order of their next attempts. A method looks only at the cleanups that it takes, but for methods that are
@@ -34,13 +34,17 @@ struct Lists {
     tried: VecDeque<PendingCleanup>,
     /// Withdrawals for later, when an attempt can no longer begin anything: by that time and the request's number.
     late: BTreeMap<(Instant, u64), Arc<Claim>>,
+    /// The batches that threads have taken, by number: the first claim, and how many cleanups.
+    in_hand: BTreeMap<u64, (Arc<Claim>, usize)>,
+    /// How many batches were taken.
+    taken: u64,
 }
 
 impl Lists {
-    fn make_due(&mut self, is_due: impl Fn(Instant) -> bool) {
+    fn make_due(&mut self, now: Instant, is_due: impl Fn(Instant) -> bool) {
         while let Some(first) = self.late.first_entry().filter(|first| is_due(first.key().0)) {
             let ((at, _), claim) = first.remove_entry();
-            self.fresh.push_back(PendingCleanup::new(claim, Cleanup::Withdraw, at));
+            self.fresh.push_back(PendingCleanup::new(claim, Cleanup::Withdraw, at.min(now)));
         }
     }
 
@@ -66,9 +70,10 @@ pub(crate) struct PendingCleanup {
     pub(crate) claim: Arc<Claim>,
     pub(crate) cleanup: Cleanup,
     since: Instant,
-    pub(crate) tried: bool,
-    /// An earlier attempt may have been carried out, even if a panic has hidden its answer.
-    pub(crate) again: bool,
+    /// How many attempts were begun. Each may have been carried out, even if a panic has hidden its answer.
+    pub(crate) tries: u32,
+    /// When the next attempt is due at the client's end. Before, all cleanups that were tried have one pause.
+    due: Instant,
     /// The last attempt was refused, which is no outage. It is repeated all the same: nobody else ends what it is about, and what
     /// the server refuses now it may do in a moment.
     pub(crate) is_refused: bool,
@@ -76,7 +81,12 @@ pub(crate) struct PendingCleanup {
 
 impl PendingCleanup {
     fn new(claim: Arc<Claim>, cleanup: Cleanup, since: Instant) -> PendingCleanup {
-        PendingCleanup { claim, cleanup, since, tried: false, again: false, is_refused: false }
+        PendingCleanup { claim, cleanup, since, tries: 0, due: since, is_refused: false }
+    }
+
+    /// An attempt begins, or has failed.
+    pub(crate) fn pause_from(&mut self, now: Instant) {
+        self.due = now + pause(self.tries);
     }
 
     fn has_to_wait(&self) -> bool {
@@ -143,8 +153,17 @@ impl Backlog {
 
     /// Whether no cleanup is left, not even for later.
     pub(crate) fn is_clear(&self) -> bool {
-        let Lists { fresh, tried, late } = &*self.lists.lock();
+        let Lists { fresh, tried, late, .. } = &*self.lists.lock();
         fresh.is_empty() && tried.is_empty() && late.is_empty()
+    }
+
+    /// How many cleanups are left or in hand, and the first claim of these.
+    pub(crate) fn open(&self) -> Option<(usize, Arc<Claim>)> {
+        let Lists { fresh, tried, in_hand, .. } = &*self.lists.lock();
+        let left = fresh.iter().chain(tried).map(|pending| (&pending.claim, 1));
+        let mut open = in_hand.values().map(|(claim, count)| (claim, *count)).chain(left).peekable();
+        let first = Arc::clone(open.peek()?.0);
+        Some((open.map(|(_, count)| count).sum(), first))
     }
 
     /// Whether a cleanup without an answer is left.
@@ -160,9 +179,9 @@ impl Backlog {
         let pending = [fresh, tried].into_iter().find_map(|list| {
             // The latest cleanup first: as a rule the caller has just left, and come back.
             let at = list.iter().rposition(|pending| Arc::ptr_eq(&pending.claim, claim))?;
-            (!list[at].cleanup.has_to_wait(claim)).then(|| list.remove(at))?
+            (!list[at].has_to_wait()).then(|| list.remove(at))?
         })?;
-        Some(CleanupBatch { backlog: self, todo: VecDeque::from([pending]), back: Vec::new() })
+        Some(self.hand_out(&mut lists, VecDeque::from([pending])))
     }
 
     /// Has callers that wait for an answer look again whether to go on waiting.
@@ -175,18 +194,15 @@ impl Backlog {
     }
 
     /// Makes later withdrawals due at once: the client ends, and can't wait for what may arrive late.
-    pub(crate) fn make_late_ones_due(&self) {
-        self.lists.lock().make_due(|_| true);
+    pub(crate) fn make_late_ones_due(&self, now: Instant) {
+        self.lists.lock().make_due(now, |_| true);
     }
 
-    pub(crate) fn take_all(&self) -> VecDeque<PendingCleanup> {
-        let Lists { mut fresh, mut tried, .. } = {
-            let mut lists = self.lists.lock();
-            lists.make_due(|_| true);
-            std::mem::take(&mut *lists)
-        };
-        fresh.append(&mut tried);
-        fresh
+    /// The client ends: what was tried waits no longer, and its pauses begin anew.
+    pub(crate) fn begin_to_end(&self, now: Instant) {
+        let mut lists = self.lists.lock();
+        lists.make_due(now, |_| true);
+        lists.tried.iter_mut().for_each(|pending| (pending.tries, pending.due) = (1, now));
     }
 
     /// Takes out the cleanups that failed before and whose time is over.
@@ -205,7 +221,13 @@ impl Backlog {
         now: Instant,
     ) -> CleanupBatch<'_> {
         let todo = claims.into_iter().map(|claim| PendingCleanup::new(claim, cleanup, now)).collect();
-        CleanupBatch { backlog: self, todo, back: Vec::new() }
+        CleanupBatch { backlog: self, number: None, todo, back: Vec::new() }
+    }
+
+    fn hand_out(&self, lists: &mut Lists, todo: VecDeque<PendingCleanup>) -> CleanupBatch<'_> {
+        lists.taken += 1;
+        lists.in_hand.extend(todo.front().map(|first| (lists.taken, (Arc::clone(&first.claim), todo.len()))));
+        CleanupBatch { backlog: self, number: Some(lists.taken), todo, back: Vec::new() }
     }
 
     /// Takes the next cleanups that are due, for one call: those of one kind that follow each other. First attempts go before
@@ -213,9 +235,35 @@ impl Backlog {
     pub(crate) fn next(&self, now: Instant) -> Option<CleanupBatch<'_>> {
         let may_retry = !self.retries.is_pausing(now);
         let mut lists = self.lists.lock();
-        lists.make_due(|at| at <= now);
+        lists.make_due(now, |at| at <= now);
         let todo = lists.take(may_retry, |_| MOST_AT_ONCE, |pending| !pending.has_to_wait())?;
-        Some(CleanupBatch { backlog: self, todo, back: Vec::new() })
+        Some(self.hand_out(&mut lists, todo))
+    }
+
+    /// Takes what is due at the client's end for one of so many threads, which share what there is: a release, or withdrawals for one
+    /// call. Once the time `is_over`, withdrawals that have waited for a call until now: nobody sends them later.
+    pub(crate) fn next_at_the_end(
+        &self,
+        now: Instant,
+        threads: usize,
+        is_over: bool,
+    ) -> Option<CleanupBatch<'_>> {
+        let mut lists = self.lists.lock();
+        let share = (lists.fresh.len() + lists.tried.len()).div_ceil(threads).min(MOST_AT_ONCE);
+        let most = |cleanup| if cleanup == Cleanup::Withdraw { share } else { 1 };
+        let todo = lists.take(true, most, |pending| match is_over {
+            true => pending.tries == 0 && pending.has_to_wait(),
+            false => pending.due <= now && !pending.has_to_wait(),
+        })?;
+        Some(self.hand_out(&mut lists, todo))
+    }
+
+    /// When the next cleanup is due at the client's end that waits for no call; `until` if all wait. None: no cleanup is left.
+    pub(crate) fn due_at_the_end(&self, until: Instant) -> Option<Instant> {
+        let Lists { fresh, tried, .. } = &*self.lists.lock();
+        let due =
+            |pending: &PendingCleanup| if pending.has_to_wait() { until } else { pending.due.min(until) };
+        fresh.iter().chain(tried).map(due).min()
     }
 
     /// When the next cleanup is due that waits for no call; retries wait for the pause.
@@ -234,6 +282,8 @@ impl Backlog {
 /// Cleanups in a thread's hands. The drop puts those that are left back into the list, even after a panic.
 pub(crate) struct CleanupBatch<'a> {
     backlog: &'a Backlog,
+    /// None: the batch is of no list.
+    number: Option<u64>,
     pub(crate) todo: VecDeque<PendingCleanup>,
     /// The cleanups that go back: not answered, or followed by a release.
     pub(crate) back: Vec<PendingCleanup>,
@@ -241,17 +291,18 @@ pub(crate) struct CleanupBatch<'a> {
 
 impl Drop for CleanupBatch<'_> {
     fn drop(&mut self) {
-        for pending in self.todo.drain(..).chain(self.back.drain(..)) {
-            let claim = Arc::clone(&pending.claim);
-            let mut lists = self.backlog.lists.lock();
-            if pending.tried {
-                lists.tried.push_back(pending)
-            } else {
-                lists.fresh.push_back(pending)
-            }
-            drop(lists);
-            claim.raise(); // a caller may wait until it can send the cleanup itself
+        let back = self.todo.drain(..).chain(self.back.drain(..));
+        let (fresh, tried): (Vec<_>, Vec<_>) = back.partition(|pending| pending.tries == 0);
+        let claims: Vec<_> = fresh.iter().chain(&tried).map(|pending| Arc::clone(&pending.claim)).collect();
+        if self.number.is_none() && claims.is_empty() {
+            return;
         }
+        let mut lists = self.backlog.lists.lock();
+        let _first = self.number.and_then(|number| lists.in_hand.remove(&number)); // dropped without the mutex
+        lists.fresh.extend(fresh);
+        lists.tried.extend(tried);
+        drop(lists);
+        claims.iter().for_each(|claim| claim.raise()); // a caller may wait until it can send the cleanup itself
     }
 }
 
@@ -341,7 +392,7 @@ mod tests {
         for tried in [false, true] {
             let mut taken = backlog.take(&claim).unwrap();
             assert!(!hears(&claim, || backlog.tell_callers()), "it is in hand");
-            taken.todo[0].tried = tried;
+            taken.todo[0].tries = u32::from(tried);
             assert!(hears(&claim, || drop(taken)), "it is back");
             assert_eq!((backlog.len(), backlog.is_unanswered()), (1, tried));
             assert!(hears(&claim, || backlog.tell_callers()));

@@ -72,8 +72,17 @@ impl<'a> CleanupRun<'a> {
         earlier(self.end(), self.parts.backlog.due_at())
     }
 
-    /// One attempt, in one call. The drop of `taken` puts back what is not done, even after a panic.
-    pub(crate) fn attempt(&mut self, mut taken: CleanupBatch<'_>) {
+    /// One attempt, in one call.
+    pub(crate) fn attempt(&mut self, taken: CleanupBatch<'_>) {
+        self.make(taken);
+        // A shutdown waits until nothing is in hand.
+        if self.parts.config.stop.is_stopped() {
+            self.parts.timers.signal().raise();
+        }
+    }
+
+    /// The drop of `taken` puts back what is not done, even after a panic.
+    fn make(&mut self, mut taken: CleanupBatch<'_>) {
         // The last ask was still under way when the cleanup was added, and was not sent either.
         taken.todo.retain(|pending| {
             let has_to_tell = pending.cleanup == Cleanup::Release || !pending.claim.is_unsent();
@@ -85,12 +94,12 @@ impl<'a> CleanupRun<'a> {
         if taken.todo.is_empty() {
             return;
         }
-        let mut is_retry = false;
+        let (sent, mut is_retry) = (self.parts.config.now(), false);
         for pending in &mut taken.todo {
-            pending.again = std::mem::replace(&mut pending.tried, true);
-            is_retry |= pending.again;
+            is_retry |= pending.tries > 0;
+            pending.tries += 1;
+            pending.pause_from(sent); // a panic is a failure, too
         }
-        let sent = self.parts.config.now();
         let (mut is_answered, mut errors) = (false, Vec::new());
         for answer in self.tell(taken.todo.make_contiguous()) {
             // The cleanup stays in hand until its answer is applied, which may panic.
@@ -101,7 +110,7 @@ impl<'a> CleanupRun<'a> {
                     let next = self.told(pending, answer, sent);
                     let Some(mut pending) = taken.todo.pop_front() else { break };
                     if let Some(cleanup) = next {
-                        (pending.cleanup, pending.tried) = (cleanup, false);
+                        (pending.cleanup, pending.tries) = (cleanup, 0);
                         taken.back.push(pending);
                     }
                 }
@@ -121,6 +130,7 @@ impl<'a> CleanupRun<'a> {
                             error: error.clone(),
                         });
                     }
+                    pending.pause_from(self.parts.config.now());
                     self.parts.ledger.cleanup_failed(pending, &error);
                     errors.push((Arc::clone(&pending.claim), error));
                     taken.back.extend(taken.todo.pop_front());
@@ -138,13 +148,17 @@ impl<'a> CleanupRun<'a> {
         }
     }
 
-    /// All cleanups that were tried wait for a pause.
+    /// All cleanups that were tried wait for a pause, as long as the client goes on.
     fn failed(
         &mut self,
         taken: CleanupBatch<'_>,
         errors: Vec<(Arc<Claim>, BackendError)>,
         others_answer: bool,
     ) {
+        if self.parts.config.stop.is_stopped() {
+            // Each waits for its own pause, and the shutdown has a line of its own.
+            return errors.into_iter().for_each(|(claim, error)| claim.leaving_failed(error));
+        }
         let now = self.parts.config.now();
         // The pause is set before the claims' callers learn of the failure, since they look at both.
         let after = self.parts.backlog.retries.failed(now, self.parts.config.longest_pause());
@@ -190,7 +204,7 @@ impl<'a> CleanupRun<'a> {
     fn released(&self, pending: &PendingCleanup, answer: Released) -> Withdrawn {
         let claim = &pending.claim;
         let has_failed = claim.leaving().is_none_or(|(failed, _)| failed > 0);
-        let is_first = claim.is_tasks() && !pending.again && !has_failed;
+        let is_first = claim.is_tasks() && pending.tries == 1 && !has_failed;
         let now = self.parts.config.now();
         match (answer, claim.token(), claim.held_for(now)) {
             (Released::NotHeld, ..) if is_first => {

@@ -83,6 +83,20 @@ fn a_shutdown_tells_of_a_release_that_did_not_end_in_time() {
     s.x().shuts_down_within(S).fails(UnsettledOf(1)).after(ms(900)).a().done();
 }
 
+/// The thread of the first attempt is gone.
+#[test]
+fn a_shutdown_repeats_a_release_that_panics() {
+    let s = threads().a().locks().release().panics(2).x().shuts_down().done();
+    s.after(ms(0)..=ms(50)).called(RELEASE, 3);
+}
+
+/// The owner's next call has the release of the earlier hold in hand.
+#[test]
+fn a_shutdown_waits_for_a_release_by_the_owners_next_call() {
+    let s = unwatched().a().locks().release().says(DOWN).a().drops().release().takes(S).a().locks();
+    s.x().shuts_down().a().fails(Shutdown).x().done().after(S).called(RELEASE, 2);
+}
+
 /// No release waits for it.
 #[test]
 fn a_shutdown_waits_for_a_round_of_the_watchdog() {
