@@ -20,14 +20,6 @@ use crate::shared::Shared;
 use crate::snapshot::HeldLock;
 use crate::time::{Raise, Woken};
 
-/// Ends the client within this time; a second call does nothing.
-///
-/// # Errors
-/// `Unsettled`.
-pub(crate) fn shut_down(shared: &Arc<Shared>, limit: Duration) -> Result<()> {
-    end(shared, limit, &[])
-}
-
 /// Waits `at_most` so long until all holds are given back, and then shuts the client down within `limit`. Returns the holds
 /// that were cut off, by whichever call.
 ///
@@ -37,7 +29,7 @@ pub(crate) fn drain(shared: &Arc<Shared>, at_most: Duration, limit: Duration) ->
     let _here = shared.config.clock.attend();
     let until = shared.now().checked_add(at_most);
     shared.config.stop.close();
-    let not_told = end_waits(shared, until);
+    end_waits(shared);
     let signal = &shared.ledger.ending.signal;
     loop {
         // Read first: a hold that is given back after that ends the sleep at once.
@@ -50,7 +42,7 @@ pub(crate) fn drain(shared: &Arc<Shared>, at_most: Duration, limit: Duration) ->
         }
     }
     let until = shared.now() + limit;
-    let _ = end(shared, limit, &not_told); // it is kept
+    let _ = shut_down(shared, limit); // it is kept
     loop {
         let seen = signal.generation();
         if let Some(ended) = shared.ledger.ending.ended() {
@@ -63,10 +55,12 @@ pub(crate) fn drain(shared: &Arc<Shared>, at_most: Duration, limit: Duration) ->
     }
 }
 
-/// Ends the client; `failed` are claims that have failed already and are to be withdrawn.
-fn end(shared: &Arc<Shared>, limit: Duration, failed: &[Arc<Claim>]) -> Result<()> {
+/// Ends the client within this time; a second call does nothing.
+///
+/// # Errors
+/// `Unsettled`.
+pub(crate) fn shut_down(shared: &Arc<Shared>, limit: Duration) -> Result<()> {
     if shared.config.stop.stop() == Stopping::Before {
-        failed.iter().for_each(|claim| shared.ledger.withdraw_soon(claim));
         return Ok(());
     }
     shared.ledger.ending.signal.raise(); // no drain goes on
@@ -77,7 +71,6 @@ fn end(shared: &Arc<Shared>, limit: Duration, failed: &[Arc<Claim>]) -> Result<(
     shared.timers.tell_to_end();
     shared.timers.end_pauses(|_| true);
     let (backlog, now) = (&shared.backlog, shared.now());
-    failed.iter().for_each(|claim| backlog.add(claim, Cleanup::Withdraw, now));
     // A claim that is made from here on is not in this list. Its maker reads `stop` once it is in the registry, and gives it
     // up.
     let claims = shared.ledger.registry.all();
@@ -185,9 +178,8 @@ fn run_callbacks(shared: &Shared, losses: &[Lost], ends_at: Instant) {
     }
 }
 
-/// Fails all waits, and has their requests withdrawn by the watchdog, which goes on. Returns those that it must not withdraw
-/// yet: a call that is under way could make their places anew.
-fn end_waits(shared: &Shared, until: Option<Instant>) -> Vec<Arc<Claim>> {
+/// Fails all waits. The watchdog, which goes on, withdraws their requests.
+fn end_waits(shared: &Shared) {
     // A claim that is made from here on is not in this list. Its maker reads `stop` once it is in the registry, and gives it
     // up.
     let mut waited = shared.ledger.registry.all();
@@ -200,30 +192,7 @@ fn end_waits(shared: &Shared, until: Option<Instant>) -> Vec<Arc<Claim>> {
         Raise::raise(&**claim);
         after == Some(AfterGivingUp::Withdraw)
     });
-    // First those about which no call is under way: they need not wait for the others.
-    for until in [Some(shared.now()), until] {
-        waited.retain(|claim| {
-            let is_quiet = is_quiet_by(claim, until);
-            if is_quiet {
-                shared.ledger.withdraw_soon(claim);
-            }
-            !is_quiet
-        });
-    }
-    waited
-}
-
-/// Waits for the calls about its place that are under way.
-fn is_quiet_by(claim: &Claim, until: Option<Instant>) -> bool {
-    loop {
-        let seen = claim.signal.generation();
-        if !claim.may_make_a_place() {
-            return true;
-        }
-        if claim.config.stop.is_stopped() || claim.signal.wait(seen, until) == Woken::TimeOut {
-            return false;
-        }
-    }
+    waited.iter().for_each(|claim| shared.ledger.withdraw_soon(claim));
 }
 
 /// Whether all holds are given back, all requests withdrawn, and the server knows. A request that is only to be withdrawn once
