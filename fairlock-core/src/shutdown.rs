@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::backlog::{Backlog, Batch, Cleanup};
+use crate::backlog::{Backlog, Cleanup};
 use crate::claim::{AfterGivingUp, Claim, Failure};
 use crate::ending::{Ended, Stopping, Unsettled};
 use crate::error::{Error, Lost, LostCause, Result};
@@ -131,9 +131,9 @@ fn settle_all(shared: &Arc<Shared>, until: Instant) -> Option<Unsettled> {
     loop {
         // Read first: what is added, done or put back after that ends the sleep at once.
         let seen = signal.generation();
-        let Batch { releases, withdrawals, .. } = shared.first_attempts.take_all();
-        releases.iter().for_each(|claim| backlog.add(claim, Cleanup::Release, shared.now()));
-        withdrawals.iter().for_each(|claim| backlog.add(claim, Cleanup::Withdraw, shared.now()));
+        for (claims, cleanup) in shared.first_attempts.take_all().iter().zip(Cleanup::ALL) {
+            claims.iter().for_each(|claim| backlog.add(claim, cleanup, shared.now()));
+        }
         shared.calls.take_all().into_iter().for_each(|call| call()); // they ask no server now
         let is_idle = backlog.open().is_none() && shared.ledger.ending.all_reported();
         if is_idle && shared.timers.is_gone() && !shared.ledger.registry.has(is_open) {

@@ -50,9 +50,10 @@ impl<'a> InHand<'a> {
 
 impl Drop for InHand<'_> {
     fn drop(&mut self) {
-        let InHand { shared, batch: Batch { releases, withdrawals, asks }, .. } = self;
-        releases.drain(..).for_each(|claim| shared.ledger.release_soon(&claim));
-        withdrawals.drain(..).for_each(|claim| shared.ledger.leave_to_watchdog(&claim, Cleanup::Withdraw));
+        let InHand { shared, batch: Batch { cleanups, asks }, .. } = self;
+        for (claims, cleanup) in cleanups.iter().zip(Cleanup::ALL) {
+            claims.iter().for_each(|claim| shared.ledger.leave_to_watchdog(claim, cleanup));
+        }
         asks.drain(..).for_each(|claim| shared.timers.due_by(claim.stop_attending()));
         // While cleanups are in hand the watchdog does not see them, and may have gone to sleep without an end.
         shared.timers.due_by(shared.backlog.due_at());
@@ -245,26 +246,15 @@ fn make_attempts(mut hand: InHand<'_>) -> bool {
 
 /// Releases, and then withdrawals. Returns whether the server is silent.
 fn tell_first(hand: &mut InHand<'_>) -> bool {
-    let InHand { shared, batch: Batch { releases, withdrawals, .. }, by, calls, .. } = hand;
+    let InHand { shared, batch: Batch { cleanups, .. }, calls, .. } = hand;
     let mut run = shared.cleanup_run();
-    for (list, cleanup) in [(releases, Cleanup::Release), (withdrawals, Cleanup::Withdraw)] {
+    for (claims, cleanup) in cleanups.iter_mut().zip(Cleanup::ALL) {
         if run.is_silent() {
             break;
         }
-        let (busy, mut claims) = list.drain(..).partition::<Vec<_>, _>(|claim| cleanup.has_to_wait(claim));
-        for claim in busy {
-            // A call that is under way could make a place after this withdrawal. If another thread for tasks makes the call, the
-            // cleanup is put off until the call ends. If the watchdog does, the watchdog cleans up afterwards. Or the call has just ended.
-            if let Some((_, taken)) = by
-                && shared.first_attempts.put_off(&claim, cleanup)
-            {
-                taken.forget(&claim);
-            } else if cleanup.has_to_wait(&claim) {
-                shared.ledger.leave_to_watchdog(&claim, cleanup);
-            } else {
-                claims.push(claim);
-            }
-        }
+        // Where the watchdog has a call under way, it cleans up afterwards.
+        let (busy, claims) = claims.drain(..).partition::<Vec<_>, _>(|claim| cleanup.has_to_wait(claim));
+        busy.iter().for_each(|claim| shared.ledger.leave_to_watchdog(claim, cleanup));
         if !claims.is_empty() {
             *calls += 1;
             run.attempt(shared.backlog.batch_of(claims, cleanup, shared.now()));

@@ -50,8 +50,7 @@ pub(crate) enum FirstAttempt {
 pub(crate) struct FirstAttempts<Client>(Mutex<Inner<Client>>);
 
 struct Inner<Client> {
-    releases: VecDeque<Arc<Claim>>,
-    withdrawals: VecDeque<Arc<Claim>>,
+    cleanups: Cleanups,
     locks: HashMap<LockName, OfLock>,
     /// The locks with an ask that may go.
     ready: VecDeque<LockName>,
@@ -93,7 +92,7 @@ struct OfLock {
     cleanups: Vec<(u64, RequestId)>,
     /// The requests that a thread asks for.
     asked: Vec<RequestId>,
-    /// Cleanups of these requests.
+    /// Cleanups of these requests: the server has to see the ask first.
     after_the_ask: Vec<(Arc<Claim>, Cleanup)>,
     is_ready: bool,
 }
@@ -108,10 +107,12 @@ impl OfLock {
 /// What a thread takes at once: cleanups, or asks.
 #[derive(Clone, Default)]
 pub(crate) struct Batch {
-    pub(crate) releases: VecDeque<Arc<Claim>>,
-    pub(crate) withdrawals: VecDeque<Arc<Claim>>,
+    pub(crate) cleanups: Cleanups,
     pub(crate) asks: VecDeque<Arc<Claim>>,
 }
+
+/// The claims to release, and those to withdraw: see [`Cleanup::ALL`].
+pub(crate) type Cleanups = [VecDeque<Arc<Claim>>; 2];
 
 /// What a thread does next.
 pub(crate) enum Next {
@@ -126,8 +127,7 @@ pub(crate) enum Next {
 impl<Client> Default for FirstAttempts<Client> {
     fn default() -> FirstAttempts<Client> {
         FirstAttempts(Mutex::new(Inner {
-            releases: VecDeque::new(),
-            withdrawals: VecDeque::new(),
+            cleanups: Cleanups::default(),
             locks: HashMap::new(),
             ready: VecDeque::new(),
             last: 0,
@@ -164,9 +164,9 @@ impl<Client> FirstAttempts<Client> {
                 inner.last += 1;
                 let of_lock = inner.locks.entry(name.clone()).or_default();
                 of_lock.cleanups.push((inner.last, claim.request));
-                inner.cleanups(cleanup).push_back(Arc::clone(claim));
+                inner.clean_up(claim, cleanup);
             }
-            FirstAttempt::Unlock => inner.releases.push_back(Arc::clone(claim)),
+            FirstAttempt::Unlock => inner.clean_up(claim, Cleanup::Release),
         }
         inner.wake()
     }
@@ -246,8 +246,7 @@ impl<Client> FirstAttempts<Client> {
             inner.threads[thread] = Thread::Asks;
         } else {
             let first = |list: &mut VecDeque<_>| list.drain(..list.len().min(MOST_AT_ONCE)).collect();
-            next.releases = first(&mut inner.releases);
-            next.withdrawals = first(&mut inner.withdrawals);
+            next.cleanups = inner.cleanups.each_mut().map(first);
             inner.threads[thread] = Thread::Tells;
         }
         if next.len() == 0 {
@@ -283,18 +282,6 @@ impl<Client> FirstAttempts<Client> {
         drop(gone); // without the mutex: the end of a span is the program's code
     }
 
-    /// Puts off a cleanup that this thread has in hand, if another thread asks for the same request just now.
-    pub(crate) fn put_off(&self, claim: &Arc<Claim>, cleanup: Cleanup) -> bool {
-        let inner = &mut *self.0.lock();
-        let Some(of_lock) = inner.locks.get_mut(&claim.lock.name) else { return false };
-        if !of_lock.asked.contains(&claim.request) {
-            return false;
-        }
-        of_lock.after_the_ask.push((Arc::clone(claim), cleanup));
-        inner.left += 1;
-        true
-    }
-
     /// This thread has made the attempts of a batch, by calls that took so long each, and looks next.
     pub(crate) fn made(&self, thread: usize, batch: &Batch, call: Option<Duration>) {
         let inner = &mut *self.0.lock();
@@ -305,7 +292,7 @@ impl<Client> FirstAttempts<Client> {
             let longest = |trip: Duration| trip + trip / 4 + Duration::from_micros(1);
             inner.trip = Some(inner.trip.map_or(call, |trip| call.min(longest(trip))));
         }
-        for claim in batch.releases.iter().chain(&batch.withdrawals) {
+        for claim in batch.cleanups.iter().flatten() {
             if let Some(of_lock) = inner.locks.get_mut(&claim.lock.name) {
                 of_lock.cleanups.retain(|(_, request)| *request != claim.request);
                 inner.look_at(&claim.lock.name);
@@ -315,7 +302,7 @@ impl<Client> FirstAttempts<Client> {
             if let Some(of_lock) = inner.locks.get_mut(&claim.lock.name) {
                 of_lock.asked.clear();
                 for (claim, cleanup) in std::mem::take(&mut of_lock.after_the_ask) {
-                    inner.cleanups(cleanup).push_front(claim);
+                    inner.cleanups[cleanup as usize].push_front(claim);
                 }
                 inner.look_at(&claim.lock.name);
             }
@@ -323,34 +310,31 @@ impl<Client> FirstAttempts<Client> {
     }
 
     /// All cleanups that are left at a client's end, whose claims are no longer asked for. The caller owns the client, too.
-    pub(crate) fn take_all(&self) -> Batch {
+    pub(crate) fn take_all(&self) -> Cleanups {
         let inner = &mut *self.0.lock();
         (inner.client, inner.left) = (None, 0);
         inner.ready.clear();
-        for (claim, cleanup) in
-            inner.locks.drain().flat_map(|(_, of_lock)| of_lock.after_the_ask).collect::<Vec<_>>()
-        {
-            inner.cleanups(cleanup).push_back(claim);
+        let mut all = std::mem::take(&mut inner.cleanups);
+        for (claim, cleanup) in inner.locks.drain().flat_map(|(_, of_lock)| of_lock.after_the_ask) {
+            all[cleanup as usize].push_back(claim);
         }
-        let (releases, withdrawals) = (&mut inner.releases, &mut inner.withdrawals);
-        Batch {
-            releases: std::mem::take(releases),
-            withdrawals: std::mem::take(withdrawals),
-            asks: VecDeque::new(),
-        }
+        all
     }
 }
 
 impl<Client> Inner<Client> {
-    fn cleanups(&mut self, cleanup: Cleanup) -> &mut VecDeque<Arc<Claim>> {
-        match cleanup {
-            Cleanup::Release => &mut self.releases,
-            Cleanup::Withdraw => &mut self.withdrawals,
+    /// A thread that asks for this request puts its cleanup into the list afterwards, see [`FirstAttempts::made`]. No other thread of
+    /// these begins to ask for a request that is over.
+    fn clean_up(&mut self, claim: &Arc<Claim>, cleanup: Cleanup) {
+        let claim_of = Arc::clone(claim);
+        match self.locks.get_mut(&claim.lock.name).filter(|of_lock| of_lock.asked.contains(&claim.request)) {
+            Some(of_lock) => of_lock.after_the_ask.push((claim_of, cleanup)),
+            None => self.cleanups[cleanup as usize].push_back(claim_of),
         }
     }
 
     fn cleanups_left(&self) -> usize {
-        self.releases.len() + self.withdrawals.len()
+        self.cleanups.iter().map(VecDeque::len).sum()
     }
 
     /// Something about this lock has changed: an ask of it may go now, or nothing is left of it.
@@ -416,21 +400,14 @@ impl Batch {
         let mut batch = Batch::default();
         let list = match attempt {
             FirstAttempt::Ask => &mut batch.asks,
-            FirstAttempt::CleanUp(Cleanup::Release) | FirstAttempt::Unlock => &mut batch.releases,
-            FirstAttempt::CleanUp(Cleanup::Withdraw) => &mut batch.withdrawals,
+            FirstAttempt::CleanUp(cleanup) => &mut batch.cleanups[cleanup as usize],
+            FirstAttempt::Unlock => &mut batch.cleanups[Cleanup::Release as usize],
         };
         list.push_back(Arc::clone(claim));
         batch
     }
 
-    /// A cleanup of this batch is put off.
-    pub(crate) fn forget(&mut self, claim: &Arc<Claim>) {
-        for list in [&mut self.releases, &mut self.withdrawals] {
-            list.retain(|other| !Arc::ptr_eq(other, claim));
-        }
-    }
-
     fn len(&self) -> usize {
-        self.releases.len() + self.withdrawals.len() + self.asks.len()
+        self.cleanups.iter().map(VecDeque::len).sum::<usize>() + self.asks.len()
     }
 }

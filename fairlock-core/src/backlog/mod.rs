@@ -111,6 +111,9 @@ pub(crate) enum Cleanup {
 }
 
 impl Cleanup {
+    /// Releases go first: others wait for them.
+    pub(crate) const ALL: [Cleanup; 2] = [Cleanup::Release, Cleanup::Withdraw];
+
     /// Whether a call of this claim is under way that has to end before the cleanup; a claim with a cleanup begins no such call. No
     /// thread takes the cleanup meanwhile. The thread that makes the call has the watchdog look afterwards, or is the watchdog. An
     /// ask that the server carried out after the cleanup would begin anew what the cleanup ends. A heartbeat begins nothing, but if its
@@ -373,7 +376,10 @@ impl Calls {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::backend::{BackendError, BackendErrorKind};
     use crate::ids::LockName;
 
     /// Whether `of` has the claim's callers look again.
@@ -397,5 +403,33 @@ mod tests {
             assert_eq!((backlog.len(), backlog.is_unanswered()), (1, tried));
             assert!(hears(&claim, || backlog.tell_callers()));
         }
+    }
+
+    /// Whichever thread makes the call. The others go meanwhile.
+    #[test]
+    fn no_thread_takes_a_cleanup_before_a_call_of_its_claim_has_ended() {
+        let (backlog, now) = (Backlog::default(), Instant::now());
+        let [asks, other] = ["u:1", "u:2"].map(|owner| Claim::of_tests(&LockName::new("a").unwrap(), owner));
+        assert!(asks.begin_to_ask() && other.begin_to_ask());
+        asks.give_up_request();
+        backlog.add(&asks, Cleanup::Withdraw, now);
+        backlog.begin_to_end(now);
+        let next = || backlog.next(now).map(|taken| Arc::clone(&taken.todo[0].claim));
+        let at_the_end = |is_over| backlog.next_at_the_end(now, 1, is_over).map(|taken| taken.todo.len());
+        let later = now + Duration::from_secs(1);
+        assert!(next().is_none() && backlog.take(&asks).is_none() && backlog.due_at().is_none());
+        assert_eq!((at_the_end(false), backlog.due_at_the_end(later)), (None, Some(later)));
+        assert_eq!(at_the_end(true), Some(1), "nobody else sends it");
+        let late = BackendError::new(BackendErrorKind::Unavailable, "down");
+        other.answered(Err(late.clone()), now, now);
+        other.give_up_request();
+        backlog.add(&other, Cleanup::Withdraw, now);
+        assert!(next().is_some_and(|claim| Arc::ptr_eq(&claim, &other)));
+        asks.answered(Err(late), now, now);
+        assert!(next().is_some_and(|claim| Arc::ptr_eq(&claim, &asks)) && backlog.due_at() == Some(now));
+        assert_eq!(
+            (at_the_end(true), at_the_end(false), backlog.due_at_the_end(later)),
+            (None, Some(2), Some(now))
+        );
     }
 }

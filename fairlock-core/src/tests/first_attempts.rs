@@ -110,7 +110,7 @@ impl Threads {
 
     fn cleanups(&self) -> Vec<Arc<Claim>> {
         let batches = self.in_hand.iter().flatten();
-        batches.flat_map(|batch| batch.releases.iter().chain(&batch.withdrawals).cloned()).collect()
+        batches.flat_map(|batch| batch.cleanups.iter().flatten().cloned()).collect()
     }
 
     fn at_work(&self) -> usize {
@@ -273,19 +273,16 @@ fn a_withdrawal_is_put_off_until_its_ask_is_answered() {
     let left = threads.wants("a", FirstAttempt::Ask);
     threads.look();
     threads.adds(&left, LEAVE);
-    threads.look();
-    are(&threads.cleanups(), &[&left]);
-    let other = threads.claim("a");
-    assert!(!threads.list.put_off(&other, Cleanup::Release), "the watchdog asks for it");
-    assert!(threads.list.put_off(&left, Cleanup::Withdraw));
-    threads.in_hand[1].as_mut().unwrap().forget(&left);
     let again = threads.wants("a", FirstAttempt::Ask);
-    threads.answers(1, ms(10));
+    threads.look();
     assert_eq!((threads.cleanups().len(), threads.at_work()), (0, 1));
+    let other = threads.wants("a", FirstAttempt::Unlock); // the watchdog asks for it
+    threads.look();
+    are(&threads.cleanups(), &[&other]);
+    threads.answers(1, ms(10));
     threads.answers(0, ms(10));
     are(&threads.cleanups(), &[&left]);
     assert!(threads.asks().is_empty());
-    assert!(!threads.list.put_off(&left, Cleanup::Withdraw), "nobody asks for it");
     threads.answers(0, ms(10));
     are(&threads.asks(), &[&again]);
     threads.answers(0, ms(10));
