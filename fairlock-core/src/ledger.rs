@@ -26,9 +26,9 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::backend::{Acquired, Answer, Backend, BackendError, Renewal};
+use crate::backend::{Acquired, Answer, Backend, BackendError, Released, Renewal};
 use crate::backlog::{Backlog, Cleanup, PendingCleanup};
-use crate::claim::{Claim, Grant, GrantedBy, Loss};
+use crate::claim::{Claim, Grant, GrantedBy, Loss, Unlocked};
 use crate::config::Config;
 use crate::ending::Ending;
 use crate::error::{Error, Lost, LostCause};
@@ -147,6 +147,37 @@ impl Ledger {
         let lost = claim.loss(self.config.now())?;
         self.lose(claim, lost.cause);
         Some(lost)
+    }
+
+    /// Gives up one hold.
+    pub(crate) fn unlock(&self, claim: &Arc<Claim>, now: Instant) -> Unlocked {
+        match claim.unlock(now) {
+            Unlocked::Expired => {
+                // Marked as lost, it is released as such; or a renewal was quicker, and it is still held.
+                self.lose_if_expired(claim);
+                claim.unlock(now)
+            }
+            unlocked => unlocked,
+        }
+    }
+
+    /// The release of a valid hold was answered. Returns why the hold was lost, if it was: not if an earlier attempt released it whose
+    /// answer was lost, nor if its lease has ended since.
+    pub(crate) fn released(
+        &self,
+        claim: &Arc<Claim>,
+        token: FencingToken,
+        held_for: Duration,
+        answer: Released,
+        is_repeat: bool,
+    ) -> Option<LostCause> {
+        let is_gone = answer == Released::NotHeld;
+        let lost = is_gone.then(|| claim.loss_found_by_release(is_repeat, self.config.now())).flatten();
+        match lost {
+            Some(cause) => self.lose(claim, cause),
+            None => log_release(claim, token, held_for),
+        }
+        lost
     }
 
     /// The server says that another client has the lock, or none.
@@ -278,7 +309,7 @@ impl Ledger {
 }
 
 /// The server was told of the end of a hold.
-pub(crate) fn log_release(claim: &Claim, token: FencingToken, held_for: Duration) {
+fn log_release(claim: &Claim, token: FencingToken, held_for: Duration) {
     let (lock, owner, label) = (&claim.lock.name, &claim.owner, &*claim.config.label);
     log_line!(debug, "fairlock::release",
         event = "released", lock = lock.as_str(), owner = owner.as_str(), label = label,

@@ -121,12 +121,7 @@ pub(crate) fn leave(shared: &Arc<Shared>, claim: &Arc<Claim>, outcome: &str) {
 /// [`Error::Lost`]; [`Error::NotHeld`] for a claim that holds nothing.
 pub(crate) fn unlock(shared: &Arc<Shared>, claim: &Arc<Claim>, release: FirstAttempt) -> Result<()> {
     let now = shared.now();
-    let mut unlocked = claim.unlock(now);
-    if let Unlocked::Expired = unlocked {
-        shared.ledger.lose_if_expired(claim);
-        unlocked = claim.unlock(now);
-    }
-    let unlocked = match unlocked {
+    let unlocked = match shared.ledger.unlock(claim, now) {
         // From here on the watchdog begins no renewal.
         Unlocked::Last { held_for, .. } => {
             attempt_first(shared, claim, release);

@@ -10,7 +10,6 @@ use crate::backend::{Answer, BackendError, Hold, Place, Released, Withdrawn, or_
 use crate::backlog::{Cleanup, CleanupBatch, PendingCleanup};
 use crate::claim::{Claim, Failure, GrantedBy, earlier};
 use crate::ids::LockName;
-use crate::ledger::log_release;
 use crate::logging::log_line;
 use crate::outage::First;
 use crate::time::AfterFailure;
@@ -199,23 +198,16 @@ impl<'a> CleanupRun<'a> {
         or_missing(answers).take(batch.len())
     }
 
-    /// A release was answered. If the first attempt, which only a task leaves to this thread, finds no hold, the hold was lost,
-    /// unless its lease has ended since. In a repeat the earlier attempt may have released the hold.
-    fn released(&self, pending: &PendingCleanup, answer: Released) -> Withdrawn {
-        let claim = &pending.claim;
+    /// A release was answered: the first attempt, which only a task leaves to this thread, says whether the hold was lost. In a repeat
+    /// the earlier attempt may have released the hold.
+    fn released(&self, PendingCleanup { claim, tries, .. }: &PendingCleanup, answer: Released) -> Withdrawn {
         let has_failed = claim.leaving().is_none_or(|(failed, _)| failed > 0);
-        let is_first = claim.is_tasks() && pending.tries == 1 && !has_failed;
-        let now = self.parts.config.now();
-        match (answer, claim.token(), claim.held_for(now)) {
-            (Released::NotHeld, ..) if is_first => {
-                if let Some(cause) = claim.loss_found_by_release(false, now) {
-                    self.parts.ledger.lose(claim, cause);
-                }
-            }
-            (Released::Released, Some(token), Some(held_for)) if is_first => {
-                log_release(claim, token, held_for);
-            }
-            _ => {}
+        if let (Some(token), Some(held_for)) = (claim.token(), claim.held_for(self.parts.config.now()))
+            && claim.is_tasks()
+            && *tries == 1
+            && !has_failed
+        {
+            self.parts.ledger.released(claim, token, held_for, answer, false);
         }
         Withdrawn::Left
     }

@@ -20,13 +20,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Parts, end_of};
-use crate::backend::{BackendError, BackendErrorKind, HoldKept, Released, RequestId, Wait, only};
+use crate::backend::{BackendError, BackendErrorKind, HoldKept, RequestId, Wait, only};
 use crate::backlog::Backlog;
 use crate::claim::{AfterGivingUp, Claim, GiveUp, Patience, Unlocked};
 use crate::config::LONGEST;
 use crate::error::{Error, LostCause, Result};
 use crate::ids::FencingToken;
-use crate::ledger::{Ledger, log_release};
+use crate::ledger::Ledger;
 use crate::logging::{log_line, ms};
 use crate::stats::{Event, Outcome};
 use crate::time::{self, Woken};
@@ -83,13 +83,7 @@ impl<'a> Parts<'a> {
         'a: 'b,
     {
         let now = claim.config.now();
-        let mut unlocked = claim.unlock(now);
-        if let Unlocked::Expired = unlocked {
-            // Marked as lost, it is released as such; or a renewal was quicker, and it is still held.
-            self.ledger.lose_if_expired(claim);
-            unlocked = claim.unlock(now);
-        }
-        GivenUp { parts: self, claim, now, unlocked: Some(unlocked) }
+        GivenUp { parts: self, claim, now, unlocked: Some(self.ledger.unlock(claim, now)) }
     }
 
     fn tell_unlocked(
@@ -148,17 +142,9 @@ impl<'a> Parts<'a> {
     ) -> Result<()> {
         let give_up_at = now + claim.config.outage_limit;
         let mut unanswered = 0;
-        let result = loop {
+        let lost = loop {
             match only(self.backend.release(&[claim.hold(token)])) {
-                Ok(Released::NotHeld) => {
-                    // No loss: an earlier attempt released the valid hold, and its answer was lost; or the lease has ended
-                    // since.
-                    let found = claim.loss_found_by_release(unanswered > 0, claim.config.now());
-                    let Some(cause) = found else { break Ok(()) };
-                    self.ledger.lose(claim, cause);
-                    break Err(Error::Lost(claim.lost(token, cause)));
-                }
-                Ok(Released::Released) => break Ok(()),
+                Ok(answer) => break self.ledger.released(claim, token, held_for, answer, unanswered > 0),
                 Err(error) => {
                     unanswered += 1;
                     claim.leaving_failed(error.clone());
@@ -174,12 +160,9 @@ impl<'a> Parts<'a> {
             }
         };
         self.outage.heard();
-        if result.is_ok() {
-            log_release(claim, token, held_for);
-        }
         self.ledger.retire(claim);
         settle_renewal(claim, effort);
-        result
+        lost.map_or(Ok(()), |cause| Err(Error::Lost(claim.lost(token, cause))))
     }
 }
 
