@@ -4,7 +4,7 @@
 //! A drain goes before: waits end, no lock is granted any more, and holders finish their work.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -70,24 +70,13 @@ pub(crate) fn shut_down(shared: &Arc<Shared>, limit: Duration) -> Result<()> {
     // that round: it renews no lost hold.
     shared.timers.tell_to_end();
     shared.timers.end_pauses(|_| true);
-    let (backlog, now) = (&shared.backlog, shared.now());
-    // A claim that is made from here on is not in this list. Its maker reads `stop` once it is in the registry, and gives it
-    // up.
-    let claims = shared.ledger.registry.all();
     // Waiters first: no lock that is released may go to a waiter of this client.
-    for claim in &claims {
-        if claim.fail_for_shutdown() == Some(AfterGivingUp::Withdraw) {
-            backlog.add(claim, Cleanup::Withdraw, now);
-        }
-    }
-    for claim in &claims {
-        // Also callers of claims that hold or leave: a later call of the same owner may sleep on such a claim.
-        claim.raise();
-    }
+    end_waits(shared);
     // Holders are told before the server is: the next holder must not meet one that still relies on the lock.
     let (mut losses, mut cut_off) = (Vec::new(), Vec::new());
-    for claim in &claims {
-        let held = claim.as_held(shared.now());
+    for claim in &shared.ledger.registry.all() {
+        let now = shared.now();
+        let held = claim.as_held(now);
         // A hold that its holder is releasing is not lost by the shutdown.
         if claim.valid_until().is_some()
             && let Some(lost) = shared.ledger.mark_lost(claim, LostCause::Shutdown)
@@ -95,7 +84,7 @@ pub(crate) fn shut_down(shared: &Arc<Shared>, limit: Duration) -> Result<()> {
             // By another claim: the last guard may be dropped in this very moment, and then this claim has no token. And a hold that
             // was lost stays lost to its guards.
             let hold = Claim::of_stray_grant(&claim.hold(lost.token), &shared.config, now);
-            backlog.add(&Arc::new(hold), Cleanup::Release, now);
+            shared.backlog.add(&Arc::new(hold), Cleanup::Release, now);
             losses.push(lost);
             cut_off.extend(held);
         }
@@ -124,7 +113,7 @@ pub(crate) fn shut_down(shared: &Arc<Shared>, limit: Duration) -> Result<()> {
 
 /// Waits until the server has been told of everything and the watchdog has ended.
 fn settle_all(shared: &Arc<Shared>, until: Instant) -> Option<Unsettled> {
-    let (signal, backlog, drivers) = (shared.timers.signal(), &shared.backlog, Arc::default());
+    let (signal, backlog) = (shared.timers.signal(), &shared.backlog);
     // Callers release holds too; what they can't tell the server they leave to this loop.
     let is_open = |claim: &Claim| claim.is_waiting() || claim.leaving().is_some();
     backlog.begin_to_end(shared.now());
@@ -143,7 +132,7 @@ fn settle_all(shared: &Arc<Shared>, until: Instant) -> Option<Unsettled> {
         if is_idle {
             backlog.make_late_ones_due(shared.now());
         }
-        Driver::start(shared, &drivers, until);
+        Driver::start(shared, until);
         if signal.wait_at_the_end(seen, until) == Woken::TimeOut {
             break;
         }
@@ -178,7 +167,7 @@ fn run_callbacks(shared: &Shared, losses: &[Lost], ends_at: Instant) {
     }
 }
 
-/// Fails all waits. The watchdog, which goes on, withdraws their requests.
+/// Fails all waits, and has their requests withdrawn.
 fn end_waits(shared: &Shared) {
     // A claim that is made from here on is not in this list. Its maker reads `stop` once it is in the registry, and gives it
     // up.
@@ -210,51 +199,48 @@ const MOST_THREADS: usize = 16;
 
 /// A thread that tells the server what is left, until nothing is left or the time is over. It may outlast the shutdown, which does not
 /// wait for a server without an answer.
-struct Driver {
-    shared: Arc<Shared>,
-    /// How many there are.
-    drivers: Arc<AtomicUsize>,
-}
+struct Driver(Arc<Shared>);
 
 impl Drop for Driver {
     /// What was added meanwhile finds no thread: the shutdown looks again, and starts one.
     fn drop(&mut self) {
-        self.drivers.fetch_sub(1, Ordering::SeqCst);
-        self.shared.timers.signal().raise();
+        self.0.backlog.drivers.fetch_sub(1, Ordering::SeqCst);
+        self.0.timers.signal().raise();
     }
 }
 
 impl Driver {
+    fn new(shared: &Arc<Shared>) -> Driver {
+        shared.backlog.drivers.fetch_add(1, Ordering::SeqCst);
+        Driver(Arc::clone(shared))
+    }
+
     /// Starts as many as there is work for.
-    fn start(shared: &Arc<Shared>, drivers: &Arc<AtomicUsize>, until: Instant) {
-        while drivers.load(Ordering::SeqCst) < shared.backlog.len().min(MOST_THREADS) {
-            let driver = || {
-                drivers.fetch_add(1, Ordering::SeqCst);
-                Driver { shared: Arc::clone(shared), drivers: Arc::clone(drivers) }
-            };
-            let first = driver();
+    fn start(shared: &Arc<Shared>, until: Instant) {
+        let backlog = &shared.backlog;
+        while backlog.drivers.load(Ordering::SeqCst) < backlog.len().min(MOST_THREADS) {
             shared.config.clock.announce_background();
-            let run = move || first.run(until);
+            let driver = Driver::new(shared);
+            let run = move || driver.run(until);
             if let Err(error) = thread::Builder::new().name("fairlock-end".into()).spawn(run) {
                 log_line!(warn, "fairlock::release",
                     event = "no thread", error:% = error;
                     "can't start a thread to release locks, so the shutdown takes longer: {error}"
                 );
-                return driver().run(until);
+                return Driver::new(shared).run(until);
             }
         }
     }
 
     fn run(self, until: Instant) {
-        let _here = self.shared.config.clock.attend_in_background();
+        let _here = self.0.config.clock.attend_in_background();
         let driver = self; // is gone before this thread leaves the clock
-        let Driver { shared, drivers } = &driver;
+        let shared = &*driver.0;
         let signal = shared.timers.signal();
         loop {
             let (seen, now) = (signal.generation(), shared.now());
             let is_over = now >= until || shared.ledger.ending.ended().is_some();
-            let threads = drivers.load(Ordering::SeqCst);
-            if let Some(batch) = shared.backlog.next_at_the_end(now, threads, is_over) {
+            if let Some(batch) = shared.backlog.next_at_the_end(now, is_over) {
                 shared.cleanup_run().attempt(batch);
             } else if let Some(at) = shared.backlog.due_at_the_end(until).filter(|_| !is_over) {
                 signal.wait_at_the_end(seen, at);

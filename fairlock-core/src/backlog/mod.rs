@@ -1,11 +1,39 @@
-//! The calls that callers leave to other threads: cleanups, which are releases and withdrawals, to the watchdog, and the first
-//! attempts of tasks and their other calls to the threads for tasks (`first_attempts.rs`, [`Calls`]). `flow/cleanup.rs` sends the
-//! cleanups.
+//! The calls that callers leave to other threads: cleanups, which are releases and withdrawals; and the first attempts of tasks and
+//! their other calls, to the threads for tasks (`first_attempts.rs`, [`Calls`]).
+//!
+//! | a cleanup is | which means | until |
+//! | --- | --- | --- |
+//! | late | it is a second withdrawal, for what may arrive late | its time, or the client's end: fresh |
+//! | fresh | no attempt was made | a thread takes it |
+//! | in hand | one thread makes an attempt: `attempt` of `flow/cleanup.rs` | an answer: done, or fresh again as the release of a grant that the withdrawal found. No answer, a refusal, a panic: tried |
+//! | tried | each attempt may have been carried out | a thread takes it, after a pause; or lease and place must be over: done |
+//! | done | its claim is retired | |
+//!
+//! | who drives | which cleanups | until |
+//! | --- | --- | --- |
+//! | a caller, `flow/release.rs` | its own release, which is in no list | the outage limit, in a drop one attempt: then the release is fresh |
+//! | the threads for tasks | the tasks' first attempts, which are in a list of their own | one attempt: then they are tried |
+//! | the watchdog | many in a call; the repeats of all after one pause | lease and place must be over |
+//! | the owner's next call | that of the owner's former claim | it is done, or the call's time is over |
+//! | the threads of a shutdown | a release, or a share of the withdrawals, in a call; each repeat after a pause of its own | the shutdown's time is over |
+//!
+//! What can happen at the same time:
+//!
+//! - A call of the same claim: no thread takes the cleanup before that call has ended, see [`Cleanup::has_to_wait`]. At the end of a
+//!   shutdown's time a withdrawal is sent all the same, since nobody sends it later.
+//! - A caller that waits for the end of the claim: the claim's signal is raised when the cleanup comes into a list, and when an
+//!   attempt has failed. Then that caller may take it.
+//! - The watchdog goes to sleep while another thread has a cleanup in hand, and does not see it: that thread wakes the watchdog
+//!   afterwards.
+//! - A shutdown looks whether all is done: what is in hand is counted, and the thread raises the shutdown's signal afterwards.
+//! - The last guard of a hold that a shutdown cuts off is dropped, and its claim forgets the token: the shutdown releases the hold by
+//!   a claim of its own.
 
 mod first_attempts;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -17,13 +45,15 @@ use crate::config::MOST_AT_ONCE;
 use crate::time::{Retries, pause};
 use crate::timers::{CALL_THREADS, Timers};
 
-/// The cleanups, in the order of their next attempts. A method looks only at the cleanups that it takes, but for methods that are
+/// The cleanups in lists. A method looks only at the cleanups that it takes, but for methods that are
 /// called once in an outage, or once a round while the server does not answer.
 #[derive(Default)]
 pub(crate) struct Backlog {
     lists: Mutex<Lists>,
     /// The pause of the cleanups that were tried before.
     pub(crate) retries: Retries,
+    /// How many threads of a shutdown take cleanups.
+    pub(crate) drivers: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -243,15 +273,11 @@ impl Backlog {
         Some(self.hand_out(&mut lists, todo))
     }
 
-    /// Takes what is due at the client's end for one of so many threads, which share what there is: a release, or withdrawals for one
-    /// call. Once the time `is_over`, withdrawals that have waited for a call until now: nobody sends them later.
-    pub(crate) fn next_at_the_end(
-        &self,
-        now: Instant,
-        threads: usize,
-        is_over: bool,
-    ) -> Option<CleanupBatch<'_>> {
+    /// Takes what is due at the client's end, for a thread that shares it with others: a release, or withdrawals for one call. Once
+    /// the time `is_over`, withdrawals that have waited for a call until now.
+    pub(crate) fn next_at_the_end(&self, now: Instant, is_over: bool) -> Option<CleanupBatch<'_>> {
         let mut lists = self.lists.lock();
+        let threads = self.drivers.load(Ordering::SeqCst).max(1);
         let share = (lists.fresh.len() + lists.tried.len()).div_ceil(threads).min(MOST_AT_ONCE);
         let most = |cleanup| if cleanup == Cleanup::Withdraw { share } else { 1 };
         let todo = lists.take(true, most, |pending| match is_over {
@@ -415,7 +441,7 @@ mod tests {
         backlog.add(&asks, Cleanup::Withdraw, now);
         backlog.begin_to_end(now);
         let next = || backlog.next(now).map(|taken| Arc::clone(&taken.todo[0].claim));
-        let at_the_end = |is_over| backlog.next_at_the_end(now, 1, is_over).map(|taken| taken.todo.len());
+        let at_the_end = |is_over| backlog.next_at_the_end(now, is_over).map(|taken| taken.todo.len());
         let later = now + Duration::from_secs(1);
         assert!(next().is_none() && backlog.take(&asks).is_none() && backlog.due_at().is_none());
         assert_eq!((at_the_end(false), backlog.due_at_the_end(later)), (None, Some(later)));
