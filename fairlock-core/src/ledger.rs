@@ -324,7 +324,7 @@ impl Acquired {
         match self {
             Acquired::Granted { token, .. } => Some(token.get()),
             Acquired::Queued { latest, .. } => Some(latest.saturating_add(1)),
-            Acquired::Busy { .. } => None,
+            Acquired::Busy { .. } | Acquired::Declined(_) => None,
         }
     }
 }

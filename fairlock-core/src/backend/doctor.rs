@@ -338,6 +338,7 @@ impl<'a> Party<'a> {
             match ask(self.backend, place)? {
                 Acquired::Granted { token, .. } => return Ok((token, is_told)),
                 Acquired::Queued { recheck_in, .. } | Acquired::Busy { recheck_in } => look_in = recheck_in,
+                Acquired::Declined(_) => return Err(BackendError::senseless()),
             }
         }
         Err(refused("a lock was not handed over within 10 s"))

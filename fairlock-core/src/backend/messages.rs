@@ -72,12 +72,62 @@ pub struct Acquire<'a> {
     /// A readable name of the client, and perhaps a traceparent. Of no meaning to a store, which keeps it whole: in
     /// [`inspect`](super::Backend::inspect), [`Holder::set_label`] and [`Waiter::set_label`] take it apart.
     pub label: &'a str,
+    /// When the request is declined, whether or not the lock is free. A condition is for newcomers: a request that has a hold or a
+    /// place keeps what it has.
+    pub condition: Condition,
+}
+
+/// When a newcomer is [declined](Acquired::Declined) at once. The default declines nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Condition {
+    /// Only unless the lock was granted since then. For requests that do not wait.
+    pub not_granted: Option<Since>,
+    /// Only with at most so many requests ahead in the queue.
+    pub most_ahead: Option<u64>,
+}
+
+/// A moment of the past by the store's clock, from [`SHORTEST_PERIOD`] to [`LONGEST_PERIOD`].
+///
+/// From the first ask that names such a moment on, a lock notes its last grant, of whatever request, and keeps the note for twice the
+/// longest period that was named, from the last grant or the last such ask on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// The last multiple of this period since 1970, UTC.
+    PeriodBegan(Duration),
+    /// This time ago.
+    Ago(Duration),
+}
+
+/// The shortest period of [`Since`]: a second.
+pub const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
+/// The longest period of [`Since`]: 31 days.
+pub const LONGEST_PERIOD: Duration = Duration::from_secs(31 * 24 * 60 * 60);
+
+impl Since {
+    /// The period that it names.
+    pub fn period(self) -> Duration {
+        let (Since::PeriodBegan(period) | Since::Ago(period)) = self;
+        period
+    }
+
+    /// When that was, if it is `now`: both as the time since 1970.
+    pub fn at(self, now: Duration) -> Duration {
+        let ago = match self {
+            Since::PeriodBegan(period) => {
+                let rest = now.as_micros().checked_rem(period.as_micros()).unwrap_or_default();
+                Duration::from_micros(u64::try_from(rest).unwrap_or(u64::MAX))
+            }
+            Since::Ago(time) => time,
+        };
+        now.saturating_sub(ago)
+    }
 }
 
 impl<'a> Acquire<'a> {
     /// Asks for `place` with this lease and no label.
     pub fn new(place: Place<'a>, lease: Duration) -> Acquire<'a> {
-        Acquire { place, lease, label: "" }
+        Acquire { place, lease, label: "", condition: Condition::default() }
     }
 }
 
@@ -154,6 +204,18 @@ pub enum Acquired {
         /// When to ask again without a wake-up.
         recheck_in: Duration,
     },
+    /// The [condition](Acquire::condition) of the request was not met, and nothing was left behind.
+    Declined(Declined),
+}
+
+/// Which [condition](Condition) was not met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Declined {
+    /// The lock was last granted then, by the store's clock: the time since 1970.
+    Granted(Duration),
+    /// So many requests are ahead.
+    Ahead(u64),
 }
 
 /// The answer of [`release`](super::Backend::release).

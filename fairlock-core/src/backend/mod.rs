@@ -24,8 +24,9 @@ pub(crate) use error::write_text;
 pub use error::{BackendError, BackendErrorKind, Text};
 pub use login::{Login, Logins, connect_within};
 pub use messages::{
-    Acquire, Acquired, ForceReleased, Hold, HoldKept, Holder, LockId, LockState, Place, Released, Renew,
-    Renewal, Wait, Waiter, Withdrawn, label_with_traceparent,
+    Acquire, Acquired, Condition, Declined, ForceReleased, Hold, HoldKept, Holder, LONGEST_PERIOD, LockId,
+    LockState, Place, Released, Renew, Renewal, SHORTEST_PERIOD, Since, Wait, Waiter, Withdrawn,
+    label_with_traceparent,
 };
 
 use crate::ids::{ClientId, FencingToken, LockKind};
@@ -129,6 +130,8 @@ pub trait Backend: Send + Sync + 'static {
     ///   grant nothing: `recheck_in` is zero if the request may be next. Whatever is granted to the place has a greater token
     ///   than `latest`; `latest` is 0 only where [`Wake::Granted`] is never sent.
     /// - [`Busy`](Acquired::Busy): nothing was left behind.
+    /// - [`Declined`](Acquired::Declined): the request names a [condition](Acquire::condition) that is not met, and has neither hold nor
+    ///   place. Nothing was left behind. If other owners hold the lock, the answer may be `Busy` as well.
     fn acquire(&self, asks: &[Acquire<'_>]) -> Vec<Result<Acquired, BackendError>>;
 
     /// Gives each hold up, whatever its count, and hands its lock on.

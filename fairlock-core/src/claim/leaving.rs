@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{AnswerContext, Claim, Contact, Held, Phase, Terms};
-use crate::backend::{BackendError, Hold, RequestId, Wait};
+use crate::backend::{BackendError, Declined, Hold, RequestId, Wait};
 use crate::config::Config;
 use crate::error::LostCause;
 use crate::ids::FencingToken;
@@ -32,6 +32,8 @@ pub(super) struct End {
     pub(super) refused: bool,
     /// Why the hold that is being released was lost; the loss was reported.
     pub(super) lost: Option<LostCause>,
+    /// The request was declined: which condition was not met.
+    pub(super) declined: Option<Declined>,
 }
 
 /// Why a claim failed.

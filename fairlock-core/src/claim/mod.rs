@@ -56,7 +56,7 @@ use shown::Spans;
 use waiting::Waiting;
 
 use crate::backend::{
-    Acquire, Answer, BackendError, BackendErrorKind, Hold, LockId, Place, Renewal, RequestId, Wait,
+    Acquire, Answer, BackendError, BackendErrorKind, Condition, Hold, LockId, Place, Renewal, RequestId, Wait,
 };
 use crate::config::Config;
 use crate::error::{LostCause, SlowWait};
@@ -71,6 +71,8 @@ pub(crate) struct Claim {
     pub(crate) terms: Terms,
     /// How many of the lock's units the request takes.
     pub(crate) units: u32,
+    /// When the request is declined.
+    condition: Condition,
     /// When the first attempt was made.
     since: Instant,
     /// The settings of the client.
@@ -207,6 +209,7 @@ impl Claim {
             wait,
             terms,
             units,
+            condition: Condition::default(),
             since,
             config: Arc::clone(config),
             signal: Signal::new(&config.clock),
@@ -255,7 +258,8 @@ impl Claim {
     }
 
     pub(crate) fn acquire(&self) -> Acquire<'_> {
-        Acquire { place: self.place(), lease: self.terms.first_lease(), label: self.sent_label() }
+        let (place, lease, label) = (self.place(), self.terms.first_lease(), self.sent_label());
+        Acquire { place, lease, label, condition: self.condition }
     }
 
     pub(crate) fn hold(&self, token: FencingToken) -> Hold<'_> {

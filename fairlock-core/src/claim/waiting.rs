@@ -322,6 +322,10 @@ impl Waiting {
                 (AfterAnswer::Over, Some(Phase::Over(End::default())))
             }
             Acquired::Busy { recheck_in } => self.keep_waiting(context, recheck_in),
+            Acquired::Declined(declined) => {
+                let end = End { declined: Some(declined), ..End::default() };
+                (AfterAnswer::Over, Some(Phase::Over(end)))
+            }
         }
     }
 
@@ -490,7 +494,7 @@ impl Waiting {
     /// Gives every caller this failure. `refused`: the only attempt was refused for the lock's name, or for a foreign key of this
     /// name: the server has nothing of this request.
     pub(super) fn failed(&mut self, contact: &Contact, failure: Failure, refused: bool) -> Leaving {
-        let end = End { failure: Some(failure), refused, lost: None };
+        let end = End { failure: Some(failure), refused, ..End::default() };
         let (failures, last_error) = (contact.ask.failures(), self.last_error.take());
         Leaving { failures, last_error, end, ..Leaving::default() }
     }
