@@ -83,8 +83,8 @@ pub mod admin {
 /// some helpers. A minor version of fairlock may change this module, and no other.
 pub mod backend {
     pub use fairlock_core::backend::{
-        Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept,
-        IntoBackend, LockId, MOST_INSPECTED, Place, Released, Renew, Renewal, RequestId, Subscription, Text,
+        Acquire, Acquired, Backend, BackendError, BackendErrorKind, Condition, Declined, ForceReleased, Hold,
+        HoldKept, IntoBackend, LockId, MOST_INSPECTED, Place, Released, Renew, Renewal, RequestId, Since, Subscription, Text,
         Wait, Wake, WakeSink, Withdrawn, label_with_traceparent, one_by_one, only, pause,
     };
 }
@@ -124,7 +124,10 @@ pub mod testing {
 pub mod waits {
     #[cfg(feature = "crossbeam-channel-0_5")]
     pub use fairlock_core::crossbeam_channel as crossbeam_channel_0_5;
-    pub use fairlock_core::{Busy, LockFuture, Receiver, Request, SlowWait, TryLockFuture};
+    pub use fairlock_core::backend::Declined;
+    pub use fairlock_core::{
+        Busy, LockFuture, Receiver, Request, SlowWait, TryLockFuture, UnlessCrowded, UnlessGranted,
+    };
 }
 
 #[cfg(all(doctest, feature = "memory", feature = "redisson"))]

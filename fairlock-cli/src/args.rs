@@ -7,7 +7,7 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use fairlock::admin::LockKind;
 
-use crate::duration::parse;
+use crate::duration::{parse, period};
 use crate::exit::{EXIT_CODES, Exit};
 pub(crate) use crate::settings::Server;
 use crate::settings::Terms;
@@ -145,13 +145,20 @@ pub(crate) struct Run {
     /// the program again.
     #[arg(long, value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) at_least: Option<Duration>,
+    /// Run the program once in each period, at most: not if a run has begun in this period, wherever that was, and even if that run failed.
+    /// Periods begin at the multiples of the time since 1970, UTC, by the store's clock. Never waits. From 1s to 31d.
+    #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with_all = ["wait", "permits", "shared", "write", "most_waiting"])]
+    pub(crate) every: Option<Duration>,
+    /// Wait only if fewer than N requests wait: with 1, what waits covers what this run was for.
+    #[arg(long, value_name = "N", conflicts_with_all = ["nonblock", "permits", "plain"], value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) most_waiting: Option<u32>,
     /// The time between TERM and KILL when the lock is lost; at most half of the lease and of --max-hold. Default: 5s, or a third
     /// of a shorter lease or --max-hold.
     #[arg(long, value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) kill_after: Option<Duration>,
     #[command(flatten)]
     pub(crate) kind: Kind,
-    /// The exit code when --wait is over: another owner still has the lock.
+    /// The exit code when --wait is over: another owner still has the lock. Also for --every and --most-waiting.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::TimedOut.code())]
     pub(crate) conflict_exit_code: u8,
     /// Say only failures: not that another owner has the lock, nor how the wait goes on, nor that locks are unsafe on this server. The exit
@@ -220,7 +227,7 @@ impl Kind {
 impl Run {
     /// How long to wait; none for ever.
     pub(crate) fn limit(&self) -> Option<Duration> {
-        if self.nonblock { Some(Duration::ZERO) } else { self.wait }
+        if self.nonblock || self.every.is_some() { Some(Duration::ZERO) } else { self.wait }
     }
 
     /// The program and its arguments.

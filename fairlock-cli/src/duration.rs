@@ -8,6 +8,9 @@ use fairlock::settings::Durability;
 
 const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
+/// The periods that the library takes.
+const PERIODS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(31 * 24 * 60 * 60);
+
 /// How a duration is written, for messages.
 pub(crate) const FORM: &str = "such as 500ms, 30s, 1h30m, or 5 for seconds";
 
@@ -88,6 +91,17 @@ pub(crate) fn durability(text: &str) -> Option<Durability> {
         };
     }
     Some(durability)
+}
+
+/// Reads a period that the library takes.
+///
+/// # Errors
+/// The limits, or the expected form.
+pub(crate) fn period(text: &str) -> Result<Duration, String> {
+    parse(text).and_then(|time| match PERIODS.contains(&time) {
+        true => Ok(time),
+        false => Err(format!("expected 1s to 31d, found {}", option(time))),
+    })
 }
 
 /// Reads a duration of this range. None for any other text.

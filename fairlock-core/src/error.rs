@@ -3,9 +3,9 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use crate::backend::{BackendError, BackendErrorKind, Holder, LockState, write_text};
+use crate::backend::{BackendError, BackendErrorKind, Declined, Holder, LockState, write_text};
 use crate::ids::{FencingToken, LockName, OwnerId, write_escaped};
 use crate::logging::in_words;
 
@@ -317,6 +317,9 @@ pub struct Busy {
     /// What the request waited for, when the client wrote the line about this [slow wait](crate::ClientBuilder::slow_wait). None if
     /// the client wrote no such line: the wait was shorter, or the one look a second went to longer waits.
     pub slow_wait: Option<Arc<SlowWait>>,
+    /// Which condition was not met, if the request named one: [`Lock::every`](crate::Lock::every) and its like. None if other owners had
+    /// the lock.
+    pub declined: Option<Declined>,
 }
 
 /// What a slow wait waits for, as the client saw it when it wrote the line in the log.
@@ -332,9 +335,20 @@ pub struct SlowWait {
     pub(crate) held_by: String,
 }
 
+/// No later time is written: the year has four digits.
+const LATEST: Duration = Duration::from_secs(253_402_300_799);
+
 impl fmt::Display for Busy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Busy { lock, waited, slow_wait } = self;
+        let Busy { lock, waited, slow_wait, declined } = self;
+        match declined {
+            Some(Declined::Granted(at)) => {
+                let at = humantime::format_rfc3339_seconds(UNIX_EPOCH + (*at).min(LATEST));
+                return write!(f, "lock {lock} was done at {at}, in this period");
+            }
+            Some(Declined::Ahead(ahead)) => return write!(f, "lock {lock} is busy, with {ahead} ahead"),
+            None => {}
+        }
         let time = to_a_tenth(*waited);
         match slow_wait {
             Some(seen) => {

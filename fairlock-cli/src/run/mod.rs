@@ -75,6 +75,7 @@ fn run_under(
                 holds.add(guard);
             }
             Waited::TimedOut(held_up) => return Err(not_in_time(options, lock.name(), held_up)),
+            Waited::Declined(why) => return Err(declined(options, why)),
             Waited::InVain(failure) => return Err(failure),
             Waited::Signalled(signal) => return Ok(die_by(signal)),
             Waited::Lost(lost) => return Err(lost_before_the_start(&lost)),
@@ -121,6 +122,11 @@ fn not_in_time(options: &Run, name: &str, held_up: Result<String, Failure>) -> F
         wait => format!("{name} was not acquired within {}: {why}", duration::show(wait)),
     };
     Failure::new(exit, message)
+}
+
+fn declined(options: &Run, why: String) -> Failure {
+    let exit = Exit::Of(options.conflict_exit_code);
+    if options.quiet { Failure::silent(exit) } else { Failure::new(exit, why) }
 }
 
 /// A lock was lost before the program was started, and perhaps before the last of several was granted.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::backend::pause;
 use fairlock::owner::Owner;
-use fairlock::waits::Request;
+use fairlock::waits::{Busy, Request};
 use fairlock::waits::crossbeam_channel_0_5::{Receiver, after, bounded, never, select, tick, unbounded};
 use fairlock::{Client, Guard, Lost, TryLock};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
@@ -113,6 +113,8 @@ pub(super) enum Waited {
     Granted(Guard<Owner>),
     /// With a description of what holds it up, or why that is not known: then the server refused, or did not answer.
     TimedOut(Result<String, Failure>),
+    /// By --every or --most-waiting; with the reason.
+    Declined(String),
     /// A command around this command holds the lock.
     InVain(Failure),
     /// A signal ended the wait. The place is given up.
@@ -142,15 +144,15 @@ pub(super) fn wait(
     outside: &Outside<'_>,
 ) -> Result<Waited, Failure> {
     if limit == Some(Duration::ZERO) {
-        let TryLock::Granted(guard) = lock.try_lock()? else {
-            let busy = busy(lock, store, outside.outer);
-            let _ = client.shutdown_within(LAST_WORDS);
-            return Ok(busy);
+        let busy = match lock.try_lock()? {
+            TryLock::Granted(guard) => return Ok(Waited::Granted(guard)),
+            TryLock::Busy(why) => busy(lock, store, outside.outer, &why),
         };
-        return Ok(Waited::Granted(guard));
+        let _ = client.shutdown_within(LAST_WORDS);
+        return Ok(busy);
     }
     let time_out = limit.map_or_else(never, after);
-    let request = lock.request()?;
+    let mut request = lock.request()?;
     let line = Line::new(outside.quiet);
     let progress = Progress { lock, store, since: Instant::now(), line };
     let update = if progress.line.shown { tick(EVERY) } else { never() };
@@ -181,13 +183,16 @@ pub(super) fn wait(
     };
     progress.line.end();
     let waited = match ended {
-        None => return Ok(Waited::Granted(request.wait()?)),
+        None => match request.wait_for(Duration::ZERO)? {
+            TryLock::Granted(guard) => return Ok(Waited::Granted(guard)),
+            TryLock::Busy(why) => busy(lock, store, outside.outer, &why),
+        },
         Some(Ended::Signalled(signal)) => Waited::Signalled(signal),
         Some(Ended::Lost(lost)) => Waited::Lost(lost),
         Some(Ended::InVain(failure)) => Waited::InVain(failure),
         Some(Ended::TimedOut) => match request.withdraw() {
             Ok(TryLock::Granted(guard)) => return Ok(Waited::Granted(guard)),
-            Ok(TryLock::Busy(_)) => busy(lock, store, outside.outer),
+            Ok(TryLock::Busy(why)) => busy(lock, store, outside.outer, &why),
             Err(error) => Waited::TimedOut(Err(error.into())),
         },
     };
@@ -260,7 +265,10 @@ impl Progress<'_> {
 }
 
 /// The wait is over: what holds it up.
-fn busy(lock: &Wanted, store: &Store, outer: &Outer) -> Waited {
+fn busy(lock: &Wanted, store: &Store, outer: &Outer, why: &Busy) -> Waited {
+    if why.declined.is_some() {
+        return Waited::Declined(why.to_string());
+    }
     match outer.keep_it(lock, None, false) {
         Ok(Some(failure)) => Waited::InVain(failure),
         _ => Waited::TimedOut(held_up_by(lock, store)),

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use fairlock::admin::{Holder, LockKind, LockState};
 use fairlock::owner::Owner;
-use fairlock::waits::Request;
+use fairlock::waits::{Request, UnlessCrowded, UnlessGranted};
 use fairlock::waits::crossbeam_channel_0_5::Receiver;
 use fairlock::{Client, Guard, Lock, Lost, Result, Semaphore, TryLock};
 
@@ -35,9 +35,11 @@ use crate::kind::holder_name;
 use crate::names::escaped;
 
 /// # Errors
-/// For several names, and a kind that only one may have.
+/// For several names, and a kind or a condition that is for one.
 pub(super) fn check(options: &Run) -> Result<(), Failure> {
-    match (names(options).len(), options.kind.option()) {
+    let condition =
+        options.every.map(|_| "--every").or(options.most_waiting.map(|_| "--most-waiting"));
+    match (names(options).len(), options.kind.option().or(condition)) {
         (0 | 1, _) | (_, None) => Ok(()),
         (several, Some(option)) => {
             let what =
@@ -64,6 +66,10 @@ pub(super) fn all(client: &Client, options: &Run) -> Result<Vec<Wanted>> {
 pub(super) enum Wanted {
     /// With the units that the program gets.
     Lock(Lock<Owner>, u32),
+    /// Unless it was granted in this period.
+    Every(Lock<Owner>, UnlessGranted<Lock<Owner>>),
+    /// Unless too many wait.
+    MostWaiting(Lock<Owner>, UnlessCrowded<Lock<Owner>>, u32),
     Permit(Semaphore),
 }
 
@@ -83,19 +89,32 @@ impl Wanted {
             _ => (client.fair_lock(name)?, 1),
         };
         let lock = limit.map_or_else(|| lock.clone(), |limit| lock.max_hold(limit));
-        Ok(Wanted::Lock(lock.owned_by(owner)?, units))
+        let lock = lock.owned_by(owner)?;
+        if let Some(period) = options.every {
+            let unless = lock.every(period)?;
+            return Ok(Wanted::Every(lock, unless));
+        }
+        Ok(match options.most_waiting {
+            Some(most) => {
+                let unless = lock.most_waiting(most)?;
+                Wanted::MostWaiting(lock, unless, units)
+            }
+            None => Wanted::Lock(lock, units),
+        })
     }
 
     pub(super) fn try_lock(&self) -> Result<TryLock<Guard<Owner>>> {
         match self {
-            Wanted::Lock(lock, _) => lock.try_lock(),
+            Wanted::Lock(lock, _) | Wanted::MostWaiting(lock, ..) => lock.try_lock(),
+            Wanted::Every(_, unless) => unless.try_lock(),
             Wanted::Permit(semaphore) => semaphore.try_acquire(),
         }
     }
 
     pub(super) fn request(&self) -> Result<Request<Owner>> {
         match self {
-            Wanted::Lock(lock, _) => lock.request(),
+            Wanted::Lock(lock, _) | Wanted::Every(lock, _) => lock.request(),
+            Wanted::MostWaiting(_, unless, _) => unless.request(),
             Wanted::Permit(semaphore) => semaphore.request(),
         }
     }
@@ -103,7 +122,9 @@ impl Wanted {
     /// Its holders, the length of the queue, and this part of it.
     pub(super) fn look(&self, part: Range<u64>) -> Result<LockState> {
         match self {
-            Wanted::Lock(lock, _) => lock.admin().inspect_queue(part),
+            Wanted::Lock(lock, _) | Wanted::Every(lock, _) | Wanted::MostWaiting(lock, ..) => {
+                lock.admin().inspect_queue(part)
+            }
             Wanted::Permit(semaphore) => semaphore.admin().inspect_queue(part),
         }
     }
@@ -111,14 +132,14 @@ impl Wanted {
     /// How many of the lock's units the program gets.
     pub(super) fn units(&self) -> u32 {
         match self {
-            Wanted::Lock(_, units) => *units,
-            Wanted::Permit(_) => 1,
+            Wanted::Lock(_, units) | Wanted::MostWaiting(.., units) => *units,
+            Wanted::Every(..) | Wanted::Permit(_) => 1,
         }
     }
 
     pub(super) fn name(&self) -> &str {
         match self {
-            Wanted::Lock(lock, _) => lock.name(),
+            Wanted::Lock(lock, _) | Wanted::Every(lock, _) | Wanted::MostWaiting(lock, ..) => lock.name(),
             Wanted::Permit(semaphore) => semaphore.name(),
         }
     }

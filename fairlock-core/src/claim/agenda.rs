@@ -42,6 +42,8 @@ pub(crate) enum CallerStep {
     TooLate,
     /// The lock was not granted.
     NotGranted,
+    /// The request was declined: its condition was not met.
+    Declined,
     /// The claim has failed.
     Failed(Failure),
     /// The caller's time is over, or its wait was cancelled. The claim no longer counts this caller.
@@ -106,6 +108,7 @@ impl Claim {
                 return CallerStep::Take { token: held.token };
             }
             Phase::Held(_) | Phase::Lost(..) => return CallerStep::TooLate,
+            Phase::Over(End { declined: Some(_), .. }) => return CallerStep::Declined,
             Phase::Leaving(Leaving { end: End { failure, .. }, .. }) | Phase::Over(End { failure, .. }) => {
                 return failure.clone().map_or(CallerStep::NotGranted, CallerStep::Failed);
             }

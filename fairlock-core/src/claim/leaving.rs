@@ -69,6 +69,14 @@ impl Claim {
         Claim { request, ..self }
     }
 
+    /// Which condition of the request was not met, if the request was declined.
+    pub(crate) fn declined(&self) -> Option<Declined> {
+        match &self.lock_state().phase {
+            Phase::Over(end) => end.declined,
+            _ => None,
+        }
+    }
+
     /// Ends the claim: the server was told of the end, or never will be. A renewal may be under way; none begins from now on.
     pub(crate) fn retire(&self) {
         let mut state = self.lock_state();

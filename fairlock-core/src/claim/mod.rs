@@ -223,6 +223,11 @@ impl Claim {
         }
     }
 
+    /// The claim of a request that names this condition.
+    pub(crate) fn on(self, condition: Condition) -> Claim {
+        Claim { condition, ..self }
+    }
+
     /// A caller of the same owner comes to this claim. While the claim waits the caller attends to it, until
     /// [`Claim::stop_attending`].
     pub(crate) fn join(&self, kind: LockKind, units: u32, now: Instant) -> Joined {

@@ -48,6 +48,7 @@ impl Claim {
             lock: self.lock.name.clone(),
             waited: self.waited(self.config.now()),
             slow_wait: self.seen.get().cloned(),
+            declined: self.declined(),
         }
     }
 

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use super::cleanup::CleanupRun;
 use super::release::WaitOutcome;
 use super::{Parts, count, end_of, without};
-use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, LockId, Wait, only, or_missing};
+use crate::backend::{
+    Acquired, Answer, BackendError, BackendErrorKind, Condition, LockId, Wait, only, or_missing,
+};
 use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
 use crate::error::{Busy, Error, Result};
 use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
@@ -50,7 +52,7 @@ impl Parts<'_> {
             let (claim, now) = match self.enter(wish, since) {
                 Ok(None) => {
                     let (lock, waited) = (wish.lock.name.clone(), self.config.now() - since);
-                    break Ok(Err(Busy { lock, waited, slow_wait: None }));
+                    break Ok(Err(Busy { lock, waited, slow_wait: None, declined: None }));
                 }
                 Ok(Some(Entered::Held(taken))) => break Ok(Ok(taken)),
                 Ok(Some(Entered::Waiting(claim, now))) => (claim, now),
@@ -148,7 +150,7 @@ impl Parts<'_> {
                     claim.signal.wait(seen, until);
                     now = self.config.now();
                 }
-                CallerStep::NotYet => break Ok(WaitOutcome::NotGranted),
+                CallerStep::NotYet | CallerStep::Declined => break Ok(WaitOutcome::NotGranted),
                 CallerStep::NotGranted if patience.wait == Wait::No => break Ok(WaitOutcome::NotGranted),
                 CallerStep::NotGranted => break Ok(WaitOutcome::Again),
                 CallerStep::Failed(failure) => break Err(error_of(&claim.lock.name, failure)),
@@ -191,7 +193,8 @@ impl Parts<'_> {
             let make = || {
                 let (lock, owner) = (lock.clone(), owner.clone());
                 let claim =
-                    Arc::new(Claim::new(lock, owner, patience.wait, terms, units, self.config, began));
+                    Claim::new(lock, owner, patience.wait, terms, units, self.config, began);
+                let claim = Arc::new(claim.on(patience.condition));
                 (Arc::clone(&claim), (claim, Joined::Waiting))
             };
             let (claim, joined) = registry.get_or_make(&lock.name, owner, join, make);

@@ -15,7 +15,7 @@ use super::kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
 use super::lock::Lock;
 use super::request::{Caller, wait_of};
 use super::tasks::{AsyncGuard, AsyncLock, Ends, obtain_all, on_its_own_thread};
-use crate::backend::{BackendError, BackendErrorKind, IntoBackend, LockId, Wait};
+use crate::backend::{BackendError, BackendErrorKind, Condition, IntoBackend, LockId, Wait};
 use crate::claim::{Claim, Terms};
 use crate::config::LONGEST;
 use crate::error::{Error, Lost, Result};
@@ -117,7 +117,8 @@ impl Client {
         let capped = |limit| Terms::Capped { lease, limit };
         let terms = shared.config.max_hold.map_or(Terms::Renewed(lease), capped);
         let (lock, units) = (LockId::new(name, kind), kind.capacity());
-        Ok(Lock(Caller { shared, lock, owner: ThisThread, terms, units, cancel: None }))
+        let (owner, cancel, condition) = (ThisThread, None, Condition::default());
+        Ok(Lock(Caller { shared, lock, owner, terms, units, cancel, condition }))
     }
 
     /// What an operator does to the lock of this name, of whatever kind: shows its queue, takes it from its holders. Makes no round

@@ -349,7 +349,7 @@ impl Semaphore {
     }
 
     fn many(&self, n: u32) -> Result<Lock<Owner>> {
-        let Caller { shared, lock, terms, cancel, .. } = self.all.0.clone();
+        let Caller { shared, lock, terms, cancel, condition, .. } = self.all.0.clone();
         if !(1..=self.permits()).contains(&n) {
             let most = match self.permits() {
                 1 => "1".to_owned(),
@@ -360,7 +360,7 @@ impl Semaphore {
         }
         // An owner that was given is this client's: `owned_by` has checked it.
         let owner = self.owner.clone().unwrap_or_else(|| Owner::new(shared.id));
-        Ok(Lock(Caller { shared, lock, owner, terms, units: n, cancel }))
+        Ok(Lock(Caller { shared, lock, owner, terms, units: n, cancel, condition }))
     }
 
     /// A handle whose permits belong to `owner`. An owner that holds some gets as many or fewer again at once, as a re-entry that

@@ -289,9 +289,10 @@ impl<O: Ownership> Lock<O> {
     /// # Errors
     /// [`Error::Misuse`] for the owner of another client.
     pub fn owned_by(&self, owner: &Owner) -> Result<Lock<Owner>> {
-        let Caller { shared, lock, terms, units, cancel, .. } = self.0.clone();
+        let Caller { shared, lock, terms, units, cancel, condition, .. } = self.0.clone();
         if owner.id().client() == shared.id.to_string() {
-            return Ok(Lock(Caller { shared, lock, owner: owner.clone(), terms, units, cancel }));
+            let owner = owner.clone();
+            return Ok(Lock(Caller { shared, lock, owner, terms, units, cancel, condition }));
         }
         Err(Error::Misuse { lock: lock.name, reason: "the owner was made by another client".to_owned() })
     }

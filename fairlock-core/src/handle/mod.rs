@@ -2,6 +2,7 @@
 
 mod admin;
 mod client;
+mod conditions;
 mod guard;
 mod kinds;
 mod lock;
@@ -11,6 +12,7 @@ mod tasks;
 
 pub use admin::{Admin, AsyncAdmin};
 pub use client::{AsyncClient, Client, ClientBuilder, connecting};
+pub use conditions::{UnlessCrowded, UnlessGranted};
 pub use guard::{AllGuard, Guard, Owner, Ownership, ThisThread, TryLock};
 pub use kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
 pub use lock::{Lock, Term};

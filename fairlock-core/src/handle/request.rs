@@ -9,10 +9,10 @@ use crossbeam_channel::{Sender, bounded};
 
 use super::guard::{Guard, Ownership, ThisThread, TryLock};
 use super::receiver::Receiver;
-use crate::backend::{LockId, Wait};
+use crate::backend::{Condition, LockId, Wait};
 use crate::claim::{Claim, Patience, Terms};
 use crate::config::LONGEST;
-use crate::error::{Error, Result};
+use crate::error::{Busy, Error, Result};
 use crate::flow::{Taken, WaitOutcome, Wish};
 use crate::ids::{FencingToken, OwnerId};
 use crate::shared::Handles;
@@ -63,11 +63,17 @@ impl<O: Ownership> Request<O> {
     /// Waits for the lock, without a time limit.
     ///
     /// # Errors
-    /// See [`Lock`](crate::Lock); [`Error::Misuse`] when an earlier wait returned the guard or an error.
+    /// See [`Lock`](crate::Lock); [`Error::Misuse`] when an earlier wait returned the guard or an error, and for a request that was
+    /// [declined](crate::Busy::declined): of that [`wait_for`](Self::wait_for) tells.
     pub fn wait(mut self) -> Result<Guard<O>> {
         loop {
-            if let TryLock::Granted(guard) = self.wait_up_to(Wait::Forever)? {
-                return Ok(guard);
+            match self.wait_up_to(Wait::Forever)? {
+                TryLock::Granted(guard) => return Ok(guard),
+                TryLock::Busy(Busy { lock, declined: Some(_), .. }) => {
+                    let reason = "the request was declined, so it can't be waited for without limit".to_owned();
+                    return Err(Error::Misuse { lock, reason });
+                }
+                TryLock::Busy(_) => {}
             }
         }
     }
@@ -170,6 +176,7 @@ pub(super) struct Caller<O> {
     /// How many of the lock's units the caller wants.
     pub(super) units: u32,
     pub(super) cancel: Option<CancelToken>,
+    pub(super) condition: Condition,
 }
 
 impl<O: Ownership> Caller<O> {
@@ -206,7 +213,9 @@ impl<O: Ownership> Caller<O> {
     }
 
     pub(super) fn wish<'a>(&'a self, owner: &'a OwnerId, patience: &'a Patience) -> Result<Wish<'a>> {
-        Ok(Wish { lock: &self.lock, owner, terms: self.terms.check()?, units: self.units, patience })
+        let Caller { lock, units, condition, .. } = self;
+        let (terms, units, condition) = (self.terms.check()?, *units, *condition);
+        Ok(Wish { lock, owner, terms, units, condition, patience })
     }
 
     pub(super) fn time_to(&self, deadline: Instant) -> Duration {

@@ -82,9 +82,9 @@ impl<O: Ownership> Lock<O> {
     /// This lock for tasks, with the terms and the [`CancelToken`] of this handle. Its waits and releases block no thread. Makes no round
     /// trip.
     pub fn to_async(&self) -> AsyncLock {
-        let Caller { shared, lock, terms, units, cancel, .. } = self.0.clone();
+        let Caller { shared, lock, terms, units, cancel, condition, .. } = self.0.clone();
         let ends = Ends::new(&shared);
-        AsyncLock(Caller { shared, lock, owner: ThisThread, terms, units, cancel }, ends)
+        AsyncLock(Caller { shared, lock, owner: ThisThread, terms, units, cancel, condition }, ends)
     }
 }
 
@@ -135,7 +135,7 @@ impl AsyncLock {
 
     /// As [`Lock::stats`].
     pub fn stats(&self) -> Option<Stats> {
-        Lock(self.0.clone()).stats()
+        self.lock_of_thread().stats()
     }
 
     /// As [`Lock::is_locked`].
@@ -143,7 +143,7 @@ impl AsyncLock {
     /// # Errors
     /// As [`Lock::is_locked`].
     pub async fn is_locked(&self) -> Result<bool> {
-        let lock = Lock(self.0.clone());
+        let lock = self.lock_of_thread();
         asked(&self.0.shared, &self.0.lock.name, move || lock.is_locked()).await
     }
 
@@ -151,8 +151,12 @@ impl AsyncLock {
         TryLockFuture(Attempt::new(self, wait))
     }
 
+    pub(super) fn lock_of_thread(&self) -> Lock {
+        Lock(self.0.clone())
+    }
+
     pub(super) fn with_lock(&self, change: impl FnOnce(&Lock) -> Lock) -> AsyncLock {
-        change(&Lock(self.0.clone())).to_async()
+        change(&self.lock_of_thread()).to_async()
     }
 }
 
