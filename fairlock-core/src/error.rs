@@ -496,6 +496,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_busy_lock_says_what_kept_the_request_from_it() {
+        let busy = |waited, declined| {
+            let lock = LockName::new("report").unwrap();
+            Busy { lock, waited: Duration::from_millis(waited), slow_wait: None, declined }.to_string()
+        };
+        let granted = |seconds| Some(Declined::Granted(Duration::from_secs(seconds)));
+        let said = "lock `report` was done at 2026-11-29T10:00:03Z, in this period";
+        assert_eq!(busy(0, granted(1_795_946_403)), said);
+        assert_eq!(busy(0, Some(Declined::Ahead(2))), "lock `report` is busy, with 2 ahead");
+        assert_eq!(busy(99, None), "lock `report` is busy");
+        assert_eq!(busy(4_200, None), "waited 4.2 s for lock `report`, which is busy");
+        assert!(busy(0, granted(u64::MAX)).contains("9999-12-31"));
+    }
+
     fn not_held(guards: u32, held_by: Option<&str>) -> Error {
         Error::NotHeld {
             lock: LockName::new("orders").unwrap(),

@@ -72,14 +72,14 @@ impl Drop for InHand<'_> {
 /// # Errors
 /// No request was made.
 pub(crate) fn begin(shared: &Arc<Shared>, wish: Wish<'_>) -> Result<Arc<Claim>> {
-    let Wish { lock, owner, terms, units, condition, patience } = wish;
+    let Wish { lock, owner, terms, units, patience } = wish;
     let name = &lock.name;
     may_begin(&shared.config, &wish)?;
     // The watchdog starts before the first request: no hold may be granted that no thread can renew.
     shared.timers.start_watchdog().map_err(|error| Error::about(name, error))?;
     let (lock, owner) = (lock.clone(), owner.clone());
     let claim = Claim::new(lock, owner, patience.wait, terms, units, &shared.config, shared.now());
-    let claim = Arc::new(claim.on(condition).of_task(patience.deadline));
+    let claim = Arc::new(claim.on(patience.condition).of_task(patience.deadline));
     let join = |_: &Arc<Claim>| None;
     shared.ledger.registry.get_or_make(name, &claim.owner, join, || (Arc::clone(&claim), ()));
     // A drain or a shutdown that began meanwhile may have listed the claims without this claim.

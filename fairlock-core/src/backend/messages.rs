@@ -87,6 +87,12 @@ pub struct Condition {
     pub most_ahead: Option<u64>,
 }
 
+impl Condition {
+    pub(crate) fn is_some(self) -> bool {
+        self != Condition::default()
+    }
+}
+
 /// A moment of the past by the store's clock, from [`SHORTEST_PERIOD`] to [`LONGEST_PERIOD`].
 ///
 /// From the first ask that names such a moment on, a lock notes its last grant, of whatever request, and keeps the note for twice the

@@ -12,7 +12,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::{Ask, Claim, ClaimState, End, Failure, GiveUp, Leaving, Phase};
-use crate::backend::{BackendError, Wait};
+use crate::backend::{BackendError, Condition, Wait};
 use crate::error::LostCause;
 use crate::ids::FencingToken;
 use crate::time::CancelToken;
@@ -23,6 +23,7 @@ pub(crate) struct Patience {
     pub(crate) wait: Wait,
     pub(crate) deadline: Option<Instant>,
     pub(crate) cancel: Option<CancelToken>,
+    pub(crate) condition: Condition,
     /// A request keeps its place when the wait is over; a call leaves the queue.
     pub(crate) keeps_place: bool,
 }

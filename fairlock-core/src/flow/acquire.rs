@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 use super::cleanup::CleanupRun;
 use super::release::WaitOutcome;
 use super::{Parts, count, end_of, without};
-use crate::backend::{
-    Acquired, Answer, BackendError, BackendErrorKind, Condition, LockId, Wait, only, or_missing,
-};
+use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, LockId, Wait, only, or_missing};
 use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
 use crate::error::{Busy, Error, Result};
 use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
@@ -150,9 +148,11 @@ impl Parts<'_> {
                     claim.signal.wait(seen, until);
                     now = self.config.now();
                 }
-                CallerStep::NotYet | CallerStep::Declined => break Ok(WaitOutcome::NotGranted),
+                CallerStep::NotYet => break Ok(WaitOutcome::NotGranted),
+                CallerStep::Declined if patience.condition.is_some() => break Ok(WaitOutcome::NotGranted),
                 CallerStep::NotGranted if patience.wait == Wait::No => break Ok(WaitOutcome::NotGranted),
-                CallerStep::NotGranted => break Ok(WaitOutcome::Again),
+                // Also a caller without a condition that had joined a request with a condition: it asks anew.
+                CallerStep::NotGranted | CallerStep::Declined => break Ok(WaitOutcome::Again),
                 CallerStep::Failed(failure) => break Err(error_of(&claim.lock.name, failure)),
                 CallerStep::GiveUp(step) => break self.give_up_request(claim, patience, step),
             }

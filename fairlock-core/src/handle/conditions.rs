@@ -176,6 +176,13 @@ impl UnlessGranted<AsyncLock> {
     }
 }
 
+#[cfg(test)]
+impl<L> UnlessCrowded<L> {
+    pub(crate) fn into_lock(self) -> L {
+        self.0
+    }
+}
+
 impl<O: Ownership> UnlessCrowded<Lock<O>> {
     /// Waits for the lock, as [`Lock::try_lock_for`]. `Busy` at once if too many requests are ahead.
     ///

@@ -209,13 +209,12 @@ impl<O: Ownership> Caller<O> {
             Wait::UpTo(time) => self.shared.now().checked_add(time),
             Wait::No | Wait::Forever => None,
         };
-        Patience { wait, deadline, cancel: self.cancel.clone(), keeps_place: false }
+        let (cancel, condition) = (self.cancel.clone(), self.condition);
+        Patience { wait, deadline, cancel, condition, keeps_place: false }
     }
 
     pub(super) fn wish<'a>(&'a self, owner: &'a OwnerId, patience: &'a Patience) -> Result<Wish<'a>> {
-        let Caller { lock, units, condition, .. } = self;
-        let (terms, units, condition) = (self.terms.check()?, *units, *condition);
-        Ok(Wish { lock, owner, terms, units, condition, patience })
+        Ok(Wish { lock: &self.lock, owner, terms: self.terms.check()?, units: self.units, patience })
     }
 
     pub(super) fn time_to(&self, deadline: Instant) -> Duration {

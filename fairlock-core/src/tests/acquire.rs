@@ -1,6 +1,7 @@
 //! How a lock is acquired: what is asked, by which thread, and when again.
 
 use super::scene::*;
+use crate::backend::Declined;
 
 #[test]
 fn an_uncontended_lock_is_two_calls() {
@@ -33,6 +34,37 @@ fn one_attempt_on_a_busy_lock_asks_once_and_leaves_nothing() {
         s.acquire().says(BUSY).a().tries().is_busy().after(ms(0)).asked(ACQUIRE).waiting(&[]);
         s.a().tries().gets(1001);
     });
+}
+
+const CROWDED: Says = declined(Declined::Ahead(1));
+
+/// A request whose condition is not met ends at once, even if its caller would wait, and leaves nothing.
+#[test]
+fn a_request_that_is_declined_ends_at_once_and_leaves_nothing() {
+    both(|s| {
+        let s = s.acquire().says(CROWDED).a().if_few_wait().tries_for(S).is_busy().after(ms(0));
+        s.asked(ACQUIRE).waiting(&[]).a().tries_for(S).gets(1001);
+    });
+}
+
+/// It may have been declined by the second attempt, and the first one may arrive afterwards: then it is withdrawn once more.
+#[test]
+fn a_first_attempt_behind_one_that_was_declined_is_withdrawn() {
+    let s = late().acquire().says([DOWN, CROWDED]).a().if_few_wait().tries_for(S).is_busy();
+    s.called(WITHDRAW, 0).pass(7 * S).called(WITHDRAW, 1).waiting(&[]);
+}
+
+#[test]
+fn a_request_in_hand_that_is_declined_is_decided() {
+    let s = threads().acquire().says(CROWDED).a().if_few_wait().requests().decided().waits_for(S).is_busy();
+    s.after(ms(0)).a().waits().fails(Misuse).told("declined").waiting(&[]);
+}
+
+/// A caller without a condition that has joined a request with a condition asks by itself.
+#[test]
+fn who_joined_a_request_that_is_declined_goes_on_by_itself() {
+    let s = threads().acquire().says([CROWDED, rank(0)]).acquire().takes(S).a().a2().a().if_few_wait();
+    s.tries_for(5 * S).a2().tries_for(5 * S).a().is_busy().after(S).a2().is_busy().after(5 * S);
 }
 
 /// A caller gives up when the server was silent for the outage limit.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::scene::*;
 use super::support::{World, ms};
-use crate::backend::Wait;
+use crate::backend::{Condition, Wait};
 use crate::claim::{CallerStep, Patience};
 use crate::flow::WaitOutcome;
 
@@ -130,7 +130,8 @@ fn a_caller_that_only_looked_waits_for_no_withdrawal() {
     let world = World::without_watchdog();
     let request = world.in_queue("looked");
     let claim = world.claim("looked");
-    let patience = Patience { wait: Wait::No, deadline: None, cancel: None, keeps_place: false };
+    let condition = Condition::default();
+    let patience = Patience { wait: Wait::No, deadline: None, cancel: None, condition, keeps_place: false };
     let CallerStep::GiveUp(step) = claim.caller_step(&patience, world.clock.now()) else {
         panic!("it only looks")
     };

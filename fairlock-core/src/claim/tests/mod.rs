@@ -82,7 +82,8 @@ impl Case {
 
     fn patience_of(&self, wait: Wait) -> Patience {
         let deadline = if let Wait::UpTo(time) = wait { Some(self.start + time) } else { None };
-        Patience { wait, deadline, cancel: None, keeps_place: false }
+        let condition = Condition::default();
+        Patience { wait, deadline, cancel: None, condition, keeps_place: false }
     }
 
     fn step(&self, at: Duration) -> CallerStep {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::store::{LEASE, Op, Plans, denied, down};
 use crate::FencingToken;
 use crate::backend::{
-    Acquired, Answer, BackendError, BackendErrorKind, HoldKept, Released, Renewal, Withdrawn,
+    Acquired, Answer, BackendError, BackendErrorKind, Declined, HoldKept, Released, Renewal, Withdrawn,
 };
 
 /// An answer to any call for which it makes sense.
@@ -20,6 +20,7 @@ enum What {
     Got(u64, Duration),
     Rank { rank: u64, recheck_in: Duration, ticket: u64, latest: Option<u64> },
     Busy(Duration),
+    Declined(Declined),
     Done,
     Gone,
     Down,
@@ -53,6 +54,10 @@ pub(crate) const fn rank(rank: u64) -> Says {
 
 pub(crate) const fn busy(recheck_in: Duration) -> Says {
     Says::of(What::Busy(recheck_in))
+}
+
+pub(crate) const fn declined(why: Declined) -> Says {
+    Says::of(What::Declined(why))
 }
 
 pub(crate) const fn error(kind: BackendErrorKind) -> Says {
@@ -132,6 +137,7 @@ sense! {
     Acquired {
         What::Got(token, lease) => Acquired::Granted { token: FencingToken::new(token), lease },
         What::Busy(recheck_in) => Acquired::Busy { recheck_in },
+        What::Declined(declined) => Acquired::Declined(declined),
         What::Rank { rank, recheck_in, ticket, latest } => {
             Acquired::Queued { rank, recheck_in, ticket, latest: latest.unwrap_or(ticket) }
         },

@@ -141,6 +141,13 @@ impl By {
                 it.learn(world);
             });
         }
+        if_few_wait(self) {
+            self.change_lock(|_, caller| match &caller.lock {
+                Lock::OfThread(lock) => Lock::OfThread(lock.most_waiting(1).unwrap().into_lock()),
+                Lock::OfTask(lock) => Lock::OfTask(lock.most_waiting(1).unwrap().into_lock()),
+                Lock::Ended => Lock::Ended,
+            });
+        }
         plain(self) {
             self.change_lock(|world, caller| {
                 let plain = world.client.plain_lock(&caller.name).unwrap();
