@@ -141,10 +141,6 @@ pub(crate) struct Run {
     /// End the program when it has held the lock for this long: as after a loss; of several locks the first one counts.
     #[arg(long, value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) max_hold: Option<Duration>,
-    /// Keep the lock for this long after its grant: even if the program ends or fails earlier. A host with a slow clock then does not run
-    /// the program again.
-    #[arg(long, value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
-    pub(crate) at_least: Option<Duration>,
     /// Run the program once in each period, at most: not if a run has begun in this period, wherever that was, and even if that run failed.
     /// Periods begin at the multiples of the time since 1970, UTC, by the store's clock. Never waits. From 1s to 31d.
     #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with_all = ["wait", "permits", "shared", "write", "most_waiting"])]
@@ -244,7 +240,8 @@ Examples:
   fairlock run nightly-report -- ./report.sh
   fairlock run -w 5 deploy -- make deploy
   fairlock run -n -E 75 deploy -c 'make && make deploy'
-  fairlock run -n -E 0 -q --at-least 9m report -- make-report
+  fairlock run --every 1h -q -E 0 report -- make-report
+  fairlock run --most-waiting 1 sync -- ./sync.sh
   fairlock run account:3 account:7 -- ./transfer.sh
   fairlock run --permits 5 api -- ./call.sh
   fairlock run --shared prices -- ./read.sh

@@ -53,7 +53,7 @@ pub(crate) fn ls(server: &Server, options: &Ls) -> Result<Exit, Failure> {
 
 /// A lock is marked when a holder or the number of its waiters is another one.
 fn row(name: &LockName, state: &LockState) -> Row {
-    let holds = state.holders.iter().map(|holder| (&holder.owner, holder.token, holder.hold_count == 0));
+    let holds = state.holders.iter().map(|holder| (&holder.owner, holder.token));
     let (holder, how, held_for) = match state.holder() {
         Some(first) => (
             holder_name(first) + &and_more(state),
@@ -85,7 +85,6 @@ fn unread_row(error: &Error) -> Row {
 /// How the lock is held, in a word or two: nothing to say of a lock that one holder has.
 fn how_held(state: &LockState, first: &Holder) -> String {
     match (kind::permits(state), kind::units(state, first.units)) {
-        _ if first.hold_count == 0 => "kept".to_owned(),
         (Some(permits), _) => format!("{} of {permits}", state.taken()),
         (None, units) => units.unwrap_or_default(),
     }

@@ -7,7 +7,7 @@ use fairlock::owner::OwnerId;
 
 use crate::args::{Kick, Migrate, Server, Unlock};
 use crate::exit::{Exit, Failure};
-use crate::kind::{self, holder_name};
+use crate::kind::holder_name;
 use crate::names::{escaped, goes_by, the_only};
 use crate::report::{confirm, print, say};
 use crate::show::read;
@@ -25,14 +25,7 @@ pub(crate) fn unlock(server: &Server, options: &Unlock) -> Result<Exit, Failure>
         (Some(holder), _) | (None, [holder]) => {
             let since =
                 holder.held_for.map(|time| format!(", which has held it for {}", duration::show(time)));
-            match kind::kept(holder) {
-                Some(kept) => format!("Free {name}, {kept}?"),
-                None => format!(
-                    "Take {name} from its holder {}{}?",
-                    holder_name(holder),
-                    since.unwrap_or_default()
-                ),
-            }
+            format!("Take {name} from its holder {}{}?", holder_name(holder), since.unwrap_or_default())
         }
         (None, []) => return not_held(&name),
         (None, all) => format!("Take {name} from all its {} holders?", all.len()),

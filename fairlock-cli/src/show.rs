@@ -102,13 +102,10 @@ fn write_holder(text: &mut String, holder: &Holder, units: Option<String>, wide:
     let lease = holder.lease_left.map_or_else(|| "endless".to_owned(), duration::show);
     let _ = writeln!(
         text,
-        "        {}held for {}, lease left {lease}, {}",
+        "        {}held for {}, lease left {lease}, hold count {}",
         units.map(|units| units + ", ").unwrap_or_default(),
         time(holder.held_for),
-        match holder.hold_count {
-            0 => "kept after its end".to_owned(),
-            count => format!("hold count {count}"),
-        }
+        holder.hold_count,
     );
     match holder.token {
         Some(token) => {
@@ -143,14 +140,13 @@ fn to_picture(options: &Show, state: &LockState, place: &str) -> Picture {
     let mut rows = Vec::new();
     let time = |time: Option<Duration>| time.map(duration::show).unwrap_or_default();
     for holder in &state.holders {
-        let hold = if holder.hold_count == 0 { "kept" } else { "holder" };
         let token = holder.token.map(|token| token.to_string()).unwrap_or_default();
         rows.push(Row {
             key: holder.owner.to_string(),
-            state: format!("{hold} {token} {} {}", holder.units, holder.hold_count),
+            state: format!("{token} {} {}", holder.units, holder.hold_count),
             cells: vec![
                 name_of(holder.label.as_deref(), holder.owner.as_str(), options.wide),
-                hold.to_owned(),
+                "holder".to_owned(),
                 time(holder.held_for),
                 holder.lease_left.map_or_else(|| "endless".to_owned(), duration::show),
                 kind::units(state, holder.units).unwrap_or_default(),

@@ -18,7 +18,7 @@
 //! | after the grant, before `hold` is sent | does not start | ends with its lease |
 //! | in the queue for the next of several | does not start | the locks that it has are released at once |
 //! | after `hold`, before the first `until` | does not start | is released at once |
-//! | from the first `until` on | TERM, then KILL | is released when the group is empty; after `keep`, kept until that time |
+//! | from the first `until` on | TERM, then KILL | is released when the group is empty |
 //! | the program has ended, and fairlock has killed the minder | has ended | ends with its lease, unless the release was sent |
 //! | with the minder | is not ended | ends with its lease |
 //!
@@ -117,11 +117,6 @@ impl Minder {
         let _ = writeln!(self.to_minder, "hold {request} {token} {owner}");
     }
 
-    /// The program is about to start: the hold is not given back before this time from now.
-    pub(super) fn keeps_for(&mut self, at_least: Duration) {
-        let _ = writeln!(self.to_minder, "keep {}", now().saturating_add(at_least).as_nanos());
-    }
-
     /// The hold is certain for this long.
     pub(super) fn certain_for(&mut self, time: impl FnOnce() -> Duration) {
         let now = now(); // before `time`: what passes between the two makes the end too early, never too late
@@ -181,15 +176,12 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
     thread::spawn(move || stdin().lines().map_while(Result::ok).try_for_each(|line| say.send(line)));
     tell_fairlock("ready");
     let group = getpgrp();
-    let (mut holds, mut until, mut keep_until) = (Vec::new(), None, Duration::ZERO);
+    let (mut holds, mut until) = (Vec::new(), None);
     let was_killed = loop {
         let left = until.map_or(Duration::MAX, |until: Duration| until.saturating_sub(now()));
         match said.recv_timeout(left.saturating_sub(kill_after)) {
             Ok(line) => match line.split_once(' ') {
                 Some(("hold", words)) => holds.push(words.to_owned()),
-                Some(("keep", nanos)) => {
-                    keep_until = nanos.parse().map(Duration::from_nanos).unwrap_or(keep_until)
-                }
                 // A hold that has just been taken is not certain any more: `taken` follows.
                 Some(("until", nanos)) => until = nanos.parse().map(Duration::from_nanos).ok().max(until),
                 _ => break false, // taken
@@ -199,7 +191,7 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
     };
     let Some(until) = until else {
         // There is no program yet.
-        give_back(options, &holds, Duration::ZERO, now() + kill_after);
+        give_back(options, &holds, now() + kill_after);
         return Exit::Done;
     };
     let kill_at = until.min(now() + kill_after);
@@ -210,7 +202,7 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
     // The minder ends here as well, unless it has left the group.
     let _ = killpg(group, Signal::SIGKILL);
     if is_empty_by(group, until) {
-        give_back(options, &holds, keep_until, until);
+        give_back(options, &holds, until);
     }
     Exit::Lost
 }
@@ -271,36 +263,22 @@ fn is_none_of(group: Pid, stat: &str) -> Option<bool> {
 }
 
 /// The last that was granted first.
-fn give_back(options: &args::Minder, holds: &[String], keep_until: Duration, limit: Duration) {
+fn give_back(options: &args::Minder, holds: &[String], limit: Duration) {
     for (at, hold) in holds.iter().enumerate().rev() {
-        options.names.get(at).and_then(|name| give_back_one(options, name, hold, keep_until, limit));
+        options.names.get(at).and_then(|name| give_back_one(options, name, hold, limit));
     }
 }
 
-/// Releases this hold and no other, or has the server keep it. While the server can't be reached it tries again, until the hold ends
-/// anyway.
-fn give_back_one(
-    options: &args::Minder,
-    name: &str,
-    hold: &str,
-    keep_until: Duration,
-    limit: Duration,
-) -> Option<()> {
+/// Releases this hold and no other. While the server can't be reached it tries again, until the hold ends anyway.
+fn give_back_one(options: &args::Minder, name: &str, hold: &str, limit: Duration) -> Option<()> {
     let mut words = hold.split(' ');
     let request = RequestId::new(words.next()?.parse().ok()?);
     let token = FencingToken::new(words.next()?.parse().ok()?);
     let owner = OwnerId::new(words.next()?);
     let lock = LockId::new(LockName::new(name).ok()?, options.kind.of_lock());
     let hold = Hold::new(&lock, &owner, request, token);
-    let keeper = RequestId::new(request.get().wrapping_add(1)); // the same in each attempt
-    let release = |store: Store| {
-        let backend = store.backend();
-        let told = match keep_until.saturating_sub(now()) {
-            Duration::ZERO => only(backend.release(&[hold])).map(drop),
-            left => backend.keep(&hold, keeper, left).map(drop),
-        };
-        Ok(told.map_err(fairlock::Error::from)?)
-    };
+    let release =
+        |store: Store| Ok(only(store.backend().release(&[hold])).map(drop).map_err(fairlock::Error::from)?);
     while let Err(Failure { exit: Exit::Unavailable, .. }) = server::store(&options.server).and_then(release)
         && now() < limit
     {

@@ -82,9 +82,6 @@ fn run_under(
         }
     }
     prolong(options, &holds, kill_after)?;
-    if let Some(at_least) = options.at_least {
-        minder.keeps_for(at_least);
-    }
     let ended = program::run(options, &holds, &mut minder, &outside);
     let was_ended = minder.has_ended_it();
     let held_for = holds.held_for();
@@ -139,19 +136,10 @@ fn lost_before_the_start(lost: &Lost) -> Failure {
 /// command, which has nothing left to do.
 fn release(options: &Run, client: &Client, holds: Holds) -> (Option<Lost>, Option<String>) {
     let told = holds.losses();
-    let unkept = match options.at_least {
-        Some(at_least) => holds.keep_for(at_least).err(),
-        None => {
-            drop(holds); // the first attempts; the shutdown makes the others
-            None
-        }
-    };
+    drop(holds); // the first attempts; the shutdown makes the others
     let settled = client.shutdown_within(LAST_WORDS);
     // Only now the server may have said that it does not have the hold any more.
     let lost = told.iter().find_map(|told| told.try_recv().ok());
-    if let Some(error) = unkept.filter(|error| !matches!(error, Error::Lost(_))) {
-        return (lost, Some(format!("--at-least: {}", Failure::from(error).message)));
-    }
     let Err(Error::Unsettled { count, lock, source, .. }) = settled else { return (lost, None) };
     let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
     let (name, lease) = (escaped(lock.as_str()) + &more, duration::show(longest(options)));

@@ -47,9 +47,8 @@ pub(super) fn connect(server: &Server, options: &Run, signals: &Receiver<i32>) -
     let (done, connected) = bounded(1);
     let (tell, mut failed) = unbounded();
     let (server, mut terms, began) = (server.clone(), options.terms.clone(), Instant::now());
-    // Of this machine's locks none is away: a process that stands still in a step delays the waiters, who keep their places. To keep a
-    // lock at the end is an answer that the command can't wait for as long.
-    if server.on_this_machine().is_some() && options.at_least.is_none() {
+    // Of this machine's locks none is away: a process that stands still in a step delays the waiters, who keep their places.
+    if server.on_this_machine().is_some() {
         terms.outage_limit.get_or_insert(LONGEST);
     }
     let work = move || {

@@ -177,15 +177,6 @@ impl Holds {
         Ok(self.valid_for())
     }
 
-    /// Has the server keep each until this long after its grant, the last that was granted first.
-    ///
-    /// # Errors
-    /// The first. It goes on with the others.
-    pub(super) fn keep_for(self, at_least: Duration) -> Result<()> {
-        let kept = self.0.into_iter().rev().map(|(guard, _)| guard.keep_for(at_least));
-        kept.fold(Ok(()), Result::and)
-    }
-
     /// Whether one of them is lost. What is told as lost may also be a grant that ended before this process took it.
     pub(super) fn are_lost(&self) -> bool {
         self.guards().any(Guard::is_lost)
@@ -245,10 +236,7 @@ impl Outer {
     }
 
     fn keep(&self, lock: &Wanted, state: &LockState) -> Option<Failure> {
-        // A lock that is kept after its program (`--at-least`) ends by itself.
-        let is_outer = |holder: &&Holder| {
-            holder.hold_count > 0 && self.0.iter().any(|owner| owner == holder.owner.as_str())
-        };
+        let is_outer = |holder: &&Holder| self.0.iter().any(|owner| owner == holder.owner.as_str());
         let holder = state.holders.iter().find(is_outer)?;
         let taken = state.holders.iter().filter(is_outer).map(|holder| u64::from(holder.units)).sum();
         let most = capacity(state).saturating_sub(taken);

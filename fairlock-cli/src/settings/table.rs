@@ -230,7 +230,7 @@ pub(super) const RUN: [Setting<Terms>; 4] = [
         what: "How long a wait goes on without any answer, also for a server that is full or away at the start without --wait, before it \
                ends with code 122",
         allowed: "from 10ms to 36500d",
-        default: "10s; for locks of this machine none, without --at-least",
+        default: "10s; for locks of this machine none",
         set: |terms, text| put(&mut terms.outage_limit, within(text, SHORTEST..=LONGEST).map(Some)),
     },
     Setting {

@@ -189,7 +189,7 @@ fn options_that_cannot_work_give_125_and_say_why() {
         .with(&["exists: '--wait'"]);
     // What stands behind `--` would be run.
     says(NOWHERE, "run -5 -- echo no").failed(125, &["'-5'"]).without(&["tip"]);
-    for time in ["-w -5", "--at-least -1", "--lease -2"] {
+    for time in ["-w -5", "--max-hold -1", "--lease -2"] {
         says(NOWHERE, &format!("run x {time} -- echo no")).failed(125, &["such as 500ms, 30s, 1h30m"]);
     }
 }

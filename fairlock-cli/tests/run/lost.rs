@@ -53,13 +53,11 @@ fn a_program_is_killed_well_before_its_lease_ends() {
 /// The server says so only when the hold is given back.
 #[test]
 fn a_hold_that_was_gone_at_the_release_is_told() {
-    for options in ["x", "x --at-least 10m"] {
-        let host = Host::new();
-        let (mut holder, _) = host.holds(options, "pid", &host.until("end"));
-        assert_eq!(host.server.query::<i64>(&["DEL", "x"]), 1);
-        host.makes("end");
-        holder.output().gave(123).with(&["; the program had already ended by itself\n"]);
-    }
+    let host = Host::new();
+    let (mut holder, _) = host.holds("x", "pid", &host.until("end"));
+    assert_eq!(host.server.query::<i64>(&["DEL", "x"]), 1);
+    host.makes("end");
+    holder.output().gave(123).with(&["; the program had already ended by itself\n"]);
 }
 
 /// A program whose lock is taken by force gets TERM at once, and KILL after its grace.

@@ -5,7 +5,7 @@ mod codes;
 #[cfg(feature = "night")]
 mod durable;
 mod first_process;
-mod kept;
+mod conditions;
 #[cfg(feature = "night")]
 mod killed;
 #[cfg(feature = "night")]
