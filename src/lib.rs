@@ -84,8 +84,8 @@ pub mod admin {
 pub mod backend {
     pub use fairlock_core::backend::{
         Acquire, Acquired, Backend, BackendError, BackendErrorKind, Condition, Declined, ForceReleased, Hold,
-        HoldKept, IntoBackend, LockId, MOST_INSPECTED, Place, Released, Renew, Renewal, RequestId, Since, Subscription, Text,
-        Wait, Wake, WakeSink, Withdrawn, label_with_traceparent, one_by_one, only, pause,
+        IntoBackend, LockId, MOST_INSPECTED, Place, Released, Renew, Renewal, RequestId, Since, Subscription,
+        Text, Wait, Wake, WakeSink, Withdrawn, label_with_traceparent, one_by_one, only, pause,
     };
 }
 
@@ -122,9 +122,9 @@ pub mod testing {
 
 /// A wait for a lock: as a value, cancelled, or over without the lock.
 pub mod waits {
+    pub use fairlock_core::backend::Declined;
     #[cfg(feature = "crossbeam-channel-0_5")]
     pub use fairlock_core::crossbeam_channel as crossbeam_channel_0_5;
-    pub use fairlock_core::backend::Declined;
     pub use fairlock_core::{
         Busy, LockFuture, Receiver, Request, SlowWait, TryLockFuture, UnlessCrowded, UnlessGranted,
     };

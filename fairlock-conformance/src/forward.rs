@@ -6,8 +6,8 @@ pub use std::sync::Arc;
 pub use std::time::Duration;
 
 pub use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldKept, LockId, LockState, Place,
-    Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, LockId, LockState, Place, Released, Renew,
+    Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
 pub use fairlock_core::{ClientId, Clock, LockKind};
 
@@ -38,7 +38,6 @@ macro_rules! forward_to_inner {
     ($($method:ident)*) => { $($crate::forward_to_inner!(@$method);)* };
     (@acquire) => { $crate::forward_to_inner!(= acquire(asks: &[Acquire<'_>]) -> Vec<Answer<Acquired>>); };
     (@release) => { $crate::forward_to_inner!(= release(holds: &[Hold<'_>]) -> Vec<Answer<Released>>); };
-    (@keep) => { $crate::forward_to_inner!(= keep(hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Answer<HoldKept>); };
     (@renew) => { $crate::forward_to_inner!(= renew(client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>>); };
     (@withdraw) => { $crate::forward_to_inner!(= withdraw(places: &[Place<'_>]) -> Vec<Answer<Withdrawn>>); };
     (@kick) => { $crate::forward_to_inner!(= kick(place: &Place<'_>) -> Answer<Withdrawn>); };

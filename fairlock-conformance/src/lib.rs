@@ -9,7 +9,7 @@
 //! | `exclusion`, `order`, `holds`, `waits` | what every lock promises: one holder, the order, leases and losses, the end of a wait |
 //! | `readers`, `permits`, `shared`, `units` | locks that several owners hold |
 //! | `tasks` | the same by futures: waits, work, terms, several locks, the calls of a client |
-//! | `lock_all`, `kept`, `insight` | several locks at once, locks that stay taken, what an operator sees and does |
+//! | `lock_all`, `insight` | several locks at once, what an operator sees and does |
 //! | `requests`, `tickets`, `releases` | repeats, forgotten places and late releases, by calls of the backend itself |
 //! | `forward`, `time` | no cases: a backend that changes a few methods of another backend; the time of a store with a clock of its own |
 
@@ -17,7 +17,6 @@ mod exclusion;
 pub mod forward;
 mod holds;
 mod insight;
-mod kept;
 mod lock_all;
 mod order;
 mod permits;
@@ -38,7 +37,6 @@ use std::time::{Duration, Instant};
 pub use exclusion::*;
 pub use holds::*;
 pub use insight::*;
-pub use kept::*;
 pub use lock_all::*;
 pub use order::*;
 pub use permits::*;
@@ -216,9 +214,6 @@ macro_rules! conformance_tests {
             a_leaked_hold_is_released_by_unlock
             an_owner_is_independent_of_threads
             renew_asks_the_server_and_prolongs
-            a_kept_lock_is_taken_until_its_end
-            the_next_waiter_gets_a_kept_lock_at_its_end
-            what_names_the_former_request_finds_no_kept_hold
             inspect_shows_holder_and_count
             inspect_reads_the_part_of_the_queue_that_is_asked_for
             a_waiter_is_found_in_the_queue_and_its_place_can_be_taken
@@ -290,7 +285,6 @@ macro_rules! conformance_tests {
             another_number_of_permits_is_refused
             more_than_there_are_is_refused
             one_of_five_is_taken_by_force
-            kept_permits_are_taken_until_their_end
             permits_are_re_entrant_for_an_explicit_owner_only
             a_large_request_that_is_kicked_lets_the_others_in
             a_client_that_ends_gives_all_its_permits_back
@@ -323,7 +317,6 @@ mod tests {
             include_str!("exclusion.rs"),
             include_str!("holds.rs"),
             include_str!("insight.rs"),
-            include_str!("kept.rs"),
             include_str!("lock_all.rs"),
             include_str!("order.rs"),
             include_str!("permits.rs"),

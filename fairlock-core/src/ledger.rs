@@ -7,7 +7,6 @@
 //! | --- | --- |
 //! | *unlock* | a holder gives up one hold; the last one is released |
 //! | *release* | the server is told that a hold is given up |
-//! | *keep* | the server is told that a hold is given up, and that its lock stays taken for a time |
 //! | *withdraw* | the server is told that a request is given up |
 //! | *give up* | a caller stops waiting; the last one has the request withdrawn |
 //! | *lose* | a hold is over against its holder's will, and that is reported |

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, HoldKept, LockId, LockState, Place,
-    Released, Renew, Renewal, RequestId, Subscription, Wait, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, LockId, LockState, Place, Released, Renew,
+    Renewal, Subscription, Wait, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
 use fairlock_rules::{LockEntry, OperationContext, StoreContext, lock_of, renew_by_lock};
@@ -159,11 +159,6 @@ impl Backend for FileBackend {
             self.or_if_removed(Released::NotHeld, released)
         };
         holds.iter().map(release).collect()
-    }
-
-    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
-        let kept = self.step(&hold.lock.name, |entry, context| entry.keep(context, hold, keeper, lease));
-        self.or_if_removed(HoldKept::NotHeld, kept)
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {

@@ -7,9 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept, LockId,
-    LockState, Place, Released, Renew, Renewal, RequestId, Subscription, Wake, WakeSink, Withdrawn,
-    one_by_one,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, LockId, LockState,
+    Place, Released, Renew, Renewal, Subscription, Wake, WakeSink, Withdrawn, one_by_one,
 };
 use fairlock_core::{ClientId, Clock, LockKind, LockName, OwnerId};
 use fairlock_rules::{LockEntry, OperationContext, lock_of};
@@ -195,13 +194,6 @@ impl Backend for MemoryBackend {
             let Hold { lock, owner, .. } = hold;
             let caller = Caller::Owner(owner);
             self.0.call(&lock.name, Operation::Release, caller, |entry, context| entry.release(context, hold))
-        })
-    }
-
-    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
-        let caller = Caller::Owner(hold.owner);
-        self.0.call(&hold.lock.name, Operation::Keep, caller, |entry, context| {
-            entry.keep(context, hold, keeper, lease)
         })
     }
 

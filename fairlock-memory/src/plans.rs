@@ -10,8 +10,6 @@ pub enum Operation {
     Acquire,
     /// [`release`](fairlock_core::backend::Backend::release).
     Release,
-    /// [`keep`](fairlock_core::backend::Backend::keep).
-    Keep,
     /// [`renew`](fairlock_core::backend::Backend::renew); a call fails as a whole, all its items.
     Renew,
     /// [`withdraw`](fairlock_core::backend::Backend::withdraw) and [`kick`](fairlock_core::backend::Backend::kick).

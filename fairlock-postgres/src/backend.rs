@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept, LockId,
-    LockState, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, LockId, LockState,
+    Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, Error, LockKind, LockName};
 use fairlock_rules::{Presence, StoreContext, fits_pattern};
@@ -59,10 +59,6 @@ impl Backend for PostgresBackend {
         let answers = ask(&self.0, asked, self.0.pool.deadline());
         self.0.sweep_if_due();
         answers
-    }
-
-    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
-        ask_one(&self.0, &hold.lock.name, Command::Keep(hold.into(), keeper, lease))
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, ForceReleased, Hold, HoldKept, LockId, Place, Released, Renew, Renewal, RequestId,
-    Wait, Withdrawn,
+    Acquire, Acquired, ForceReleased, Hold, LockId, Place, Released, Renew, Renewal, RequestId, Wait,
+    Withdrawn,
 };
 use fairlock_core::{FencingToken, OwnerId};
 use fairlock_rules::{LockEntry, OperationContext};
@@ -19,7 +19,6 @@ pub(crate) enum Command {
         label: String,
     },
     Release(Named),
-    Keep(Named, RequestId, Duration),
     /// The items, with the count of a hold or none for a place, and the lease.
     Renew(Vec<(Named, Option<u32>, Duration)>),
     Withdraw(Named),
@@ -75,9 +74,6 @@ impl Command {
                 entry.acquire(context, &ask).map_err(Failure::by_rules)?.into()
             }
             Command::Release(hold) => entry.release(context, &hold.hold()).into(),
-            Command::Keep(hold, keeper, lease) => {
-                entry.keep(context, &hold.hold(), *keeper, lease.saturating_add(late)).into()
-            }
             Command::Renew(items) => {
                 let items = items.iter().map(|(named, holds, lease)| match lease.saturating_add(late) {
                     lease if holds.is_none() => Renew::Place { place: named.place(late), lease },
@@ -156,7 +152,6 @@ macro_rules! answers {
 answers! {
     Acquired(Acquired)
     Released(Released)
-    HoldKept(HoldKept)
     Renewed(Vec<Renewal>)
     Withdrawn(Withdrawn)
     ForceReleased(ForceReleased)
@@ -167,9 +162,9 @@ impl Answer {
     /// even if it changes nothing.
     pub(crate) fn is_promise(&self) -> bool {
         match self {
-            Answer::Acquired(Acquired::Granted { .. })
-            | Answer::Withdrawn(Withdrawn::WasGranted { .. })
-            | Answer::HoldKept(HoldKept::Kept) => true,
+            Answer::Acquired(Acquired::Granted { .. }) | Answer::Withdrawn(Withdrawn::WasGranted { .. }) => {
+                true
+            }
             Answer::Renewed(renewals) => {
                 renewals.iter().any(|renewal| matches!(renewal, Renewal::Renewed | Renewal::Granted { .. }))
             }

@@ -22,7 +22,6 @@ enum What {
     AskForAll,
     Renew,
     Release,
-    Keep,
 
     Withdraw,
     Kick,
@@ -38,7 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let what =
         [Ask(Wait::Forever), Ask(Wait::Forever), Ask(Wait::No), AskForAll, Renew, Renew, Release, Release]
             .into_iter()
-            .chain([Keep, Withdraw, Kick, TakeHold, Force, OtherKind, LoseHolds, LoseQueue]);
+            .chain([Withdraw, Kick, TakeHold, Force, OtherKind, LoseHolds, LoseQueue]);
     let after = prop_oneof![6 => 0..50_u64, 3 => 50..3_000_u64, 1 => 3_000..100_000_u64];
     let step = (proptest::sample::select(what.collect::<Vec<_>>()), 0..90_u64, after);
     proptest::collection::vec(step, 1..200)
@@ -98,7 +97,6 @@ impl World {
                 format!("{answers:?}")
             }
             What::Release => format!("{:?}", entry.release(context, &hold)),
-            What::Keep => format!("{:?}", entry.keep(context, &hold, RequestId::new(number + 1_000), lease)),
             What::Withdraw => format!("{:?}", entry.withdraw(context, &place)),
             What::Kick => format!("{:?}", entry.kick(context, &place)),
             What::TakeHold => format!("{:?}", entry.take_hold(context, &hold)),

@@ -161,7 +161,6 @@ fn each_operation_is_refused<B: Backend + Clone>(
     let renewed = backend.renew(ClientId::random(), &[Renew::Place { place: in_queue, lease: LEASE }]);
     assert_refused("renew a place", only(renewed));
     assert_refused("release", only(backend.release(&[hold])));
-    assert_refused("keep", backend.keep(&hold, RequestId::new(8), LEASE));
     assert_refused("withdraw", only(backend.withdraw(&[in_queue])));
     assert_refused("kick", backend.kick(&in_queue));
     assert_refused("force_unlock", backend.force_release(&lock));
@@ -201,11 +200,7 @@ fn java_or_plain_is_refused(store: &OnRedis, backend: &RedisBackend) {
         assert_refused("try", only(backend.acquire(&[Acquire::new(place, LEASE)])));
         assert_refused("force_unlock", backend.force_release(&lock));
         assert_refused("inspect", backend.inspect(&lock, 0..10));
-        let _ = (
-            backend.release(&[hold]),
-            backend.withdraw(&[place]),
-            backend.keep(&hold, RequestId::new(8), LEASE),
-        );
+        let _ = (backend.release(&[hold]), backend.withdraw(&[place]));
         backend.renew(ClientId::random(), &[Renew::Hold { hold, holds: 1, lease: LEASE }]);
     }
     assert!(matches!(backend.locks(None), Err(Error::Unsupported { .. })));

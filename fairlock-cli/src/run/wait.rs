@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use fairlock::backend::pause;
 use fairlock::owner::Owner;
-use fairlock::waits::{Busy, Request};
 use fairlock::waits::crossbeam_channel_0_5::{Receiver, after, bounded, never, select, tick, unbounded};
+use fairlock::waits::{Busy, Request};
 use fairlock::{Client, Guard, Lost, TryLock};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use fairlock::admin::{Holder, LockKind, LockState};
 use fairlock::owner::Owner;
-use fairlock::waits::{Request, UnlessCrowded, UnlessGranted};
 use fairlock::waits::crossbeam_channel_0_5::Receiver;
+use fairlock::waits::{Request, UnlessCrowded, UnlessGranted};
 use fairlock::{Client, Guard, Lock, Lost, Result, Semaphore, TryLock};
 
 use crate::args::Run;
@@ -37,8 +37,7 @@ use crate::names::escaped;
 /// # Errors
 /// For several names, and a kind or a condition that is for one.
 pub(super) fn check(options: &Run) -> Result<(), Failure> {
-    let condition =
-        options.every.map(|_| "--every").or(options.most_waiting.map(|_| "--most-waiting"));
+    let condition = options.every.map(|_| "--every").or(options.most_waiting.map(|_| "--most-waiting"));
     match (names(options).len(), options.kind.option().or(condition)) {
         (0 | 1, _) | (_, None) => Ok(()),
         (several, Some(option)) => {

@@ -19,7 +19,10 @@ fn every_runs_a_program_once_in_a_period_even_if_it_fails() {
     host.runs("x --every 31d", "echo no").failed(124, &done);
     host.runs("x --every 31d -E 75", "echo no").failed(75, &done);
     host.runs("x --every 31d -E 0 -q", "echo no").is(0, "", "");
-    assert!(host.lock("x").every(31 * DAY).unwrap().try_lock().unwrap().is_busy(), "the library's is the same");
+    assert!(
+        host.lock("x").every(31 * DAY).unwrap().try_lock().unwrap().is_busy(),
+        "the library's is the same"
+    );
     host.runs("x --wait 0", "echo yes").is(0, "yes\n", "");
 }
 

@@ -209,10 +209,7 @@ fn a_process_that_cannot_be_killed_has_the_lock_to_the_end() {
     let program = script(&pid, "exec setpriv --reuid 65534 --clear-groups sleep 1000");
     let mut command = std::process::Command::new("setpriv");
     command.args(["--bounding-set", "-kill", FAIRLOCK]).env("FAIRLOCK_REDIS", host.url());
-    command.args(arguments(
-        &words("x --lease 3s --response-timeout 1s --kill-after 200ms"),
-        &program,
-    ));
+    command.args(arguments(&words("x --lease 3s --response-timeout 1s --kill-after 200ms"), &program));
     let mut holder = Running::start(command);
     let process = process_in(&pid);
     let owner = || std::fs::metadata(format!("/proc/{process}")).unwrap().uid();

@@ -2,10 +2,10 @@
 
 mod as_flock;
 mod codes;
+mod conditions;
 #[cfg(feature = "night")]
 mod durable;
 mod first_process;
-mod conditions;
 #[cfg(feature = "night")]
 mod killed;
 #[cfg(feature = "night")]

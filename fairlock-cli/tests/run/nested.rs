@@ -89,7 +89,9 @@ fn a_background_command_follows_the_one_around_it() {
     let inner = format!("\"{FAIRLOCK}\" run x -c \"$0\" >/dev/null 2>&1 &");
     let pid = host.dir.file("x");
     let program = script(&pid, &host.until("go"));
-    Running::start(fairlock(&host.url(), &["run", "x", "--", "sh", "-c", &inner, &program])).output().is(0, "", "");
+    Running::start(fairlock(&host.url(), &["run", "x", "--", "sh", "-c", &inner, &program]))
+        .output()
+        .is(0, "", "");
     process_in(&pid);
     host.makes("go");
     host.lock("x").try_lock_for(SOON).unwrap().granted().expect("it has ended").unlock().unwrap();

@@ -146,11 +146,6 @@ impl BackendError {
         }
     }
 
-    /// The error with a longer message.
-    pub(crate) fn and(self, more: &str) -> Self {
-        BackendError { message: format!("{}{more}", self.message).into(), ..self }
-    }
-
     /// The error for an answer that does not fit its question.
     pub(crate) fn senseless() -> Self {
         BackendError::new(BackendErrorKind::Unavailable, "the answer makes no sense")

@@ -234,16 +234,6 @@ pub enum Released {
     NotHeld,
 }
 
-/// The answer of [`keep`](super::Backend::keep).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HoldKept {
-    /// The units stay taken.
-    Kept,
-    /// The lock was not held, or not by this hold.
-    NotHeld,
-}
-
 /// The answer to one item of [`renew`](super::Backend::renew).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -355,7 +345,7 @@ pub struct Holder {
     pub owner: OwnerId,
     /// How many units the holder has.
     pub units: u32,
-    /// The hold count; 0 if the lock is only [kept](crate::Guard::keep_for) taken.
+    /// The hold count.
     pub hold_count: u32,
     /// The request, where the discipline keeps it.
     pub request: Option<RequestId>,
@@ -512,10 +502,8 @@ impl fmt::Display for LockState {
             }
             write_time(f, "for", holder.held_for)?;
             write_time(f, "lease left", holder.lease_left)?;
-            match holder.hold_count {
-                0 => f.write_str(", kept after its end")?,
-                1 => {}
-                count => write!(f, ", hold count {count}")?,
+            if holder.hold_count != 1 {
+                write!(f, ", hold count {}", holder.hold_count)?;
             }
             if let Some(token) = holder.token {
                 write!(f, ", token {token}")?;
@@ -659,11 +647,11 @@ mod tests {
         (state.unlisted_holders, state.unlisted_units) = (3, 6);
         let waiter = Waiter::new(OwnerId::new("d:1"));
         state.queue = vec![Waiter { units: 21, ..waiter.clone() }; 11];
-        (state.queue_length, state.holders[0].hold_count) = (11, 0);
+        state.queue_length = 11;
         let text = state.to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!((lines.len(), lines[0]), (23, "30 of 50 permits held, 11 wait"));
-        assert_eq!(lines[1..3], ["  holder `c:0`, takes 2, kept after its end", "  holder `c:1`, takes 2"]);
+        assert_eq!(lines[1..3], ["  holder `c:0`, takes 2", "  holder `c:1`, takes 2"]);
         assert_eq!(
             [lines[11], lines[12], lines[22]],
             ["  and 5 more", "  waiter `d:1`, wants 21", "  and 1 more"]

@@ -24,9 +24,8 @@ pub(crate) use error::write_text;
 pub use error::{BackendError, BackendErrorKind, Text};
 pub use login::{Login, Logins, connect_within};
 pub use messages::{
-    Acquire, Acquired, Condition, Declined, ForceReleased, Hold, HoldKept, Holder, LONGEST_PERIOD, LockId,
-    LockState, Place, Released, Renew, Renewal, SHORTEST_PERIOD, Since, Wait, Waiter, Withdrawn,
-    label_with_traceparent,
+    Acquire, Acquired, Condition, Declined, ForceReleased, Hold, Holder, LONGEST_PERIOD, LockId, LockState,
+    Place, Released, Renew, Renewal, SHORTEST_PERIOD, Since, Wait, Waiter, Withdrawn, label_with_traceparent,
 };
 
 use crate::ids::{ClientId, FencingToken, LockKind};
@@ -104,13 +103,8 @@ pub const MOST_INSPECTED: u64 = 500;
 /// let withdrawn = store.withdraw(&[place(&bob, 2), place(&ann, 3)]);
 /// assert!(matches!(withdrawn[..], [Ok(Withdrawn::WasGranted { .. }), Ok(Withdrawn::Left)]));
 ///
-/// // Taken by force. And kept beyond its release, for ten minutes.
+/// // Taken by force.
 /// assert_eq!(store.force_release(&lock)?, ForceReleased::Taken);
-/// let Acquired::Granted { token, .. } = only(store.acquire(&[ask(&ann, 4)]))? else { panic!() };
-/// let hold = Hold::new(&lock, &ann, RequestId::new(4), token);
-/// assert_eq!(store.keep(&hold, RequestId::new(5), Duration::from_secs(600))?, HoldKept::Kept);
-/// assert!(matches!(only(store.release(&[hold]))?, Released::NotHeld));
-/// assert!(matches!(only(store.acquire(&[ask(&bob, 6)]))?, Acquired::Queued { .. }));
 /// # Ok::<(), fairlock_core::Error>(())
 /// ```
 pub trait Backend: Send + Sync + 'static {
@@ -147,23 +141,6 @@ pub trait Backend: Send + Sync + 'static {
     ///   queue may have changed: a place of the hold's own request is removed, since a late repeat of its `acquire` may have made
     ///   one.
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>>;
-
-    /// Gives the hold up, whatever its count, but leaves its units taken for `lease` from now, as those of the owner's request
-    /// `keeper`, with the same token and a hold count of 0.
-    ///
-    /// From then on nothing that names the former request finds the hold: a renewal, a repeat or a withdrawal that arrives late
-    /// neither prolongs nor ends it. It ends by itself, and the lock goes on as after a holder that died.
-    ///
-    /// - [`Kept`](HoldKept::Kept): the hold ends `lease` from now, even if it would have ended later. After a repeat its end is the
-    ///   earliest that any attempt has named. The first in the queue was told to look, if it waited for a later end.
-    /// - [`NotHeld`](HoldKept::NotHeld): neither of the two requests has a hold with this owner and token. Nothing has changed.
-    ///
-    /// The default keeps nothing, and says so.
-    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
-        let _ = (hold, keeper, lease);
-        let message = "this backend can't keep a lock taken beyond the release of its hold";
-        Err(BackendError::new(BackendErrorKind::InvalidConfig, message))
-    }
 
     /// Keeps holds and places alive, and hands a lock on that it finds free. Called by the watchdog only.
     ///
@@ -259,7 +236,7 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// For how long after its sending a call may begin something: an [`acquire`](Backend::acquire), the place of a
-    /// [`renew`](Backend::renew) that is put back, a [`force_release`](Backend::force_release), a [`keep`](Backend::keep). A
+    /// [`renew`](Backend::renew) that is put back, a [`force_release`](Backend::force_release). A
     /// network may deliver an attempt long after its repeat was answered; the store refuses an older attempt. A request with an
     /// unanswered attempt is [withdrawn](Backend::withdraw) once more after this time, so nothing of the request lasts. None, the
     /// default, if nothing arrives late. Asks no server.

@@ -337,41 +337,23 @@ impl Drop for CleanupBatch<'_> {
 
 pub(crate) type Call = Box<dyn FnOnce() + Send>;
 
-/// How many of the threads make calls that last, at most: those behind them do not wait for these.
-const LASTING: usize = CALL_THREADS / 2;
-
-/// For how long a call may keep its thread while the server does not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lasts {
-    /// For a few attempts.
-    Briefly,
-    /// It pauses and repeats, up to the outage limit.
-    AsAnOutage,
-}
-
 /// The calls that no thread has in hand, in their order.
 #[derive(Default)]
 pub(crate) struct Calls(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    brief: VecDeque<Call>,
-    /// For the first threads only.
-    lasting: VecDeque<Call>,
+    left: VecDeque<Call>,
     /// Which threads take a call before they sleep.
     awake: [bool; CALL_THREADS],
 }
 
 impl Calls {
     /// The first thread runs, and has a call if another thread is wanted: what is added here is taken.
-    pub(crate) fn add(&self, call: Call, lasts: Lasts, timers: &Timers, now: Instant) {
+    pub(crate) fn add(&self, call: Call, timers: &Timers, now: Instant) {
         let mut inner = self.0.lock();
-        let (list, threads) = match lasts {
-            Lasts::Briefly => (&mut inner.brief, CALL_THREADS),
-            Lasts::AsAnOutage => (&mut inner.lasting, LASTING),
-        };
-        list.push_back(call);
-        let Some(thread) = inner.awake[..threads].iter().position(|is_awake| !is_awake) else { return };
+        inner.left.push_back(call);
+        let Some(thread) = inner.awake.iter().position(|is_awake| !is_awake) else { return };
         inner.awake[thread] = true;
         drop(inner);
         let sleeper = &timers.calls[thread];
@@ -384,19 +366,13 @@ impl Calls {
     /// The next call for this thread; none if the thread may sleep.
     pub(crate) fn next(&self, thread: usize) -> Option<Call> {
         let inner = &mut *self.0.lock();
-        let mut next = inner.brief.pop_front();
-        if next.is_none() && thread < LASTING {
-            next = inner.lasting.pop_front();
-        }
+        let next = inner.left.pop_front();
         inner.awake[thread] = next.is_some();
         next
     }
 
     pub(crate) fn take_all(&self) -> VecDeque<Call> {
-        let inner = &mut *self.0.lock();
-        let mut all = std::mem::take(&mut inner.brief);
-        all.append(&mut inner.lasting);
-        all
+        std::mem::take(&mut self.0.lock().left)
     }
 }
 

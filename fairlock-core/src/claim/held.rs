@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::agenda::{Planned, Upkeep, earlier};
-use super::{AfterRenewal, AnswerContext, Claim, ClaimState, End, Leaving, Phase};
+use super::{AfterRenewal, AnswerContext, Claim, End, Leaving, Phase};
 use crate::backend::{Answer, Renewal};
 use crate::config::{LONGEST, SHORTEST, at_least};
 use crate::error::{Error, Lost, LostCause, Result};
@@ -264,17 +264,7 @@ impl Claim {
 
     /// Gives up one hold.
     pub(crate) fn unlock(&self, now: Instant) -> Unlocked {
-        self.unlock_one(&mut self.lock_state(), now)
-    }
-
-    /// Gives up the hold if its count is 1 and it is certain; else none.
-    pub(crate) fn unlock_only(&self, now: Instant) -> Option<Unlocked> {
-        let mut state = self.lock_state();
-        let is_only = state.certain(now).is_some_and(|held| held.count == 1);
-        is_only.then(|| self.unlock_one(&mut state, now))
-    }
-
-    fn unlock_one(&self, state: &mut ClaimState, now: Instant) -> Unlocked {
+        let state = &mut *self.lock_state();
         let (held, lost) = match &mut state.phase {
             Phase::Held(held) if !held.is_certain(now) => return Unlocked::Expired,
             Phase::Held(held) => (held, None),

@@ -1,4 +1,4 @@
-//! The flows that do I/O on the thread of their caller: how a lock is acquired, passed on, renewed, released and kept, and how a
+//! The flows that do I/O on the thread of their caller: how a lock is acquired, passed on, renewed and released, and how a
 //! caller leaves the queue.
 //!
 //! `acquire.rs` gets a lock, `release.rs` gives a hold or a wait up, `cleanup.rs` sends what callers have left. Here: how a holder renews

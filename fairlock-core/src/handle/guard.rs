@@ -175,37 +175,6 @@ impl<O: Ownership> Guard<O> {
         finished(self.unlock(), result)
     }
 
-    /// Gives up the guard, but has the server keep the lock taken until `at_least` after the grant: a job that took a moment must
-    /// not run again on a host whose clock is late. In that time the lock has no holder, nothing is renewed, and the end of this
-    /// client does not free the lock: [`force_unlock`](crate::Admin::force_unlock) does. Afterwards the next in the queue gets the
-    /// lock, as after a dead holder. If the time is already over, this call is an [`unlock`](Self::unlock). One round trip.
-    ///
-    /// The time counts whatever the lease is: it may be longer than a [`fixed_lease`](crate::Lock::fixed_lease) or a
-    /// [`max_hold`](crate::Lock::max_hold), and a longer lease is cut. It is at most 100 years.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use fairlock::{Client, MemoryBackend, TryLock};
-    /// # let client = Client::new(MemoryBackend::new())?;
-    /// let lock = client.fair_lock("job:report")?;
-    /// if let TryLock::Granted(guard) = lock.try_lock()? {
-    ///     println!("reporting"); // each host tries, at about the same time
-    ///     guard.keep_for(Duration::from_secs(600))?;
-    /// }
-    /// assert!(lock.is_locked()? && !lock.is_held());
-    /// # Ok::<(), fairlock::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Lost`] when the hold had ended before. [`Error::Misuse`] when the owner holds the lock by another guard as well: this
-    /// guard is then unlocked, and the last one can keep the lock. [`Error::Unavailable`] after the
-    /// [outage limit](crate::ClientBuilder::outage_limit): the lock may be kept, or end with its lease. [`Error::Denied`] when the
-    /// server refuses, and [`Error::InvalidConfig`] when the backend can't keep locks: the lock ends with its lease.
-    pub fn keep_for(mut self, at_least: Duration) -> Result<()> {
-        self.spent = true;
-        self.shared.parts().keep(&self.claim, at_least)
-    }
-
     /// Keeps the hold without a guard. The hold is renewed until [`Lock::unlock`](crate::Lock::unlock) of the same owner releases
     /// it, its [`max_hold`](crate::Lock::max_hold) is over, or the client ends. The hold outlives its thread.
     ///

@@ -70,7 +70,8 @@ impl<O: Ownership> Request<O> {
             match self.wait_up_to(Wait::Forever)? {
                 TryLock::Granted(guard) => return Ok(guard),
                 TryLock::Busy(Busy { lock, declined: Some(_), .. }) => {
-                    let reason = "the request was declined, so it can't be waited for without limit".to_owned();
+                    let reason =
+                        "the request was declined, so it can't be waited for without limit".to_owned();
                     return Err(Error::Misuse { lock, reason });
                 }
                 TryLock::Busy(_) => {}

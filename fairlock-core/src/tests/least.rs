@@ -73,10 +73,6 @@ fn it_keeps_locks_of_one_holder_and_sets_no_limit() {
     assert!(!least.keeps_place_by_owner(&lock()));
     assert_eq!((least.response_timeout(), least.attempt_ttl(), least.longest_lease()), (None, None, None));
     assert!(least.store_clock().is_none());
-    let (lock, owner) = (lock(), OwnerId::new("ann:1"));
-    let hold = Hold::new(&lock, &owner, RequestId::new(1), FencingToken::new(1));
-    let kept = least.keep(&hold, RequestId::new(2), LEASE).map_err(|error| error.kind());
-    assert_eq!(kept, Err(BackendErrorKind::InvalidConfig));
     assert_eq!(least.reconnects(), 0);
 }
 

@@ -5,7 +5,6 @@ mod backlog;
 mod debug;
 mod drain;
 mod first_attempts;
-mod keep;
 mod late;
 mod leaks;
 mod least;

@@ -71,13 +71,3 @@ fn a_panic_of_one_caller_leaves_the_claim_to_the_other() {
     assert!(world.run(move || request.wait().and_then(|guard| guard.unlock())).0.is_ok());
     assert_eq!(calls(&world), [0, 1], "one hold");
 }
-
-/// Whether the lock is kept is not known. Its owner may ask again.
-#[test]
-fn a_keep_that_panics_ends_the_hold_here() {
-    let world = World::new();
-    let lock = world.lock("a");
-    let guard = lock.lock().unwrap();
-    panics(&world, Op::Keep, || guard.keep_for(9 * S));
-    assert!(is_free(&world, &lock) && world.client.held().is_empty());
-}

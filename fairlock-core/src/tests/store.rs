@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard};
 
 use crate::backend::{
-    Acquire, Acquired, Answer, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept,
-    LockId, LockState, Place, Released, Renew, Renewal, RequestId, Subscription, Wake, WakeSink, Withdrawn,
-    one_by_one,
+    Acquire, Acquired, Answer, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, LockId,
+    LockState, Place, Released, Renew, Renewal, Subscription, Wake, WakeSink, Withdrawn, one_by_one,
 };
 use crate::{ClientId, Clock, FencingToken, LockKind};
 
@@ -21,7 +20,6 @@ use crate::{ClientId, Clock, FencingToken, LockKind};
 pub(super) enum Op {
     Acquire,
     Release,
-    Keep,
     Renew,
     Withdraw,
     TakeHold,
@@ -45,7 +43,6 @@ pub(super) struct Asked {
 pub(super) struct Plans {
     pub(super) acquire: VecDeque<Answer<Acquired>>,
     pub(super) release: VecDeque<Answer<Released>>,
-    pub(super) keep: VecDeque<Answer<HoldKept>>,
     /// One for each item.
     pub(super) renew: VecDeque<Answer<Renewal>>,
     pub(super) withdraw: VecDeque<Answer<Withdrawn>>,
@@ -56,8 +53,6 @@ pub(super) struct Plans {
     denied: HashSet<String>,
     panics: HashMap<Op, u32>,
     tokens: u64,
-    /// Under which requests holds were to be kept.
-    pub(super) keepers: Vec<RequestId>,
     /// The store keeps read-write locks and semaphores, too.
     pub(super) keeps_shared: bool,
     /// Its places are named by their owners.
@@ -247,12 +242,6 @@ impl Backend for Store {
             self.admit(Op::Release, hold.lock, hold.token.get())?;
             self.plan().release.pop_front().unwrap_or(Ok(Released::Released))
         })
-    }
-
-    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Answer<HoldKept> {
-        self.plan().keepers.push(keeper);
-        self.admit(Op::Keep, hold.lock, lease.as_millis() as u64)?;
-        self.plan().keep.pop_front().unwrap_or(Ok(HoldKept::Kept))
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {

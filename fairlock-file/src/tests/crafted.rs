@@ -45,7 +45,6 @@ fn use_it(backend: &FileBackend, lock: &LockId, owners: &[OwnerId]) {
             &[Renew::Place { place, lease: LEASE }, Renew::Hold { hold, holds: 1, lease: LEASE }],
         );
         _ = backend.acquire(&[Acquire::new(place, LEASE)]);
-        _ = backend.keep(&hold, RequestId::new(7), LEASE);
         _ = backend.withdraw(&[place]);
         _ = backend.kick(&place);
         _ = backend.release(&[hold]);

@@ -3,7 +3,7 @@
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
-use fairlock_core::backend::{Wait, Wake, only};
+use fairlock_core::backend::{RequestId, Wait, Wake, only};
 use fairlock_core::{Client, Error, LockKind, LockName, Lost, LostCause, ManualClock, OwnerId};
 
 use super::*;
@@ -49,8 +49,6 @@ fn questions_about_an_unknown_lock_leave_nothing_behind() {
     let hold = Hold::new(&lock, &a, RequestId::new(1), fairlock_core::FencingToken::new(1));
     let place = Place::new(&lock, &a, RequestId::new(1));
     assert_eq!(only(backend.release(&[hold])).unwrap(), Released::NotHeld);
-    assert!(backend.is_empty());
-    assert_eq!(backend.keep(&hold, RequestId::new(2), LEASE).unwrap(), HoldKept::NotHeld);
     assert!(backend.is_empty());
     assert_eq!(only(backend.withdraw(&[place])).unwrap(), Withdrawn::Left);
     assert!(backend.is_empty());

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept, LockId,
-    LockState, MOST_INSPECTED, Place, Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, LockId, LockState,
+    MOST_INSPECTED, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
 use fairlock_core::{ClientId, Clock, LockKind};
 use redis::Value;
@@ -162,10 +162,6 @@ impl Backend for RedisBackend {
             |hold| by_rules!(self.0.rules(hold.lock)?, release(hold)),
             |hold, _, reply| by_rules!(self.0.rules(hold.lock)?, released(hold, &reply)),
         )
-    }
-
-    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Result<HoldKept, BackendError> {
-        by_rules!(self.0.rules(hold.lock)?, keep(hold, keeper, lease))
     }
 
     /// Takes few round trips to each server: a script renews up to a hundred holds, or all places of a lock.

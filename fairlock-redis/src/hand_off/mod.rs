@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use fairlock_core::LockName;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept, LockId, Place,
-    Released, Renewal, RequestId, Wait, Withdrawn,
+    Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, LockId, Place, Released, Wait,
+    Withdrawn,
 };
 use parking_lot::Mutex;
 use redis::{Value, cmd};
@@ -23,7 +23,7 @@ use crate::net::attempt_length;
 use crate::rules::{By, Shared};
 use crate::script::reply::{Row, number, rank, recheck_in, token, unintelligible};
 use crate::script::scripts::Argument::{BeginBy, Member, Number, Options, Text};
-use crate::script::scripts::{Argument, at_least_millis, millis};
+use crate::script::scripts::{Argument, millis};
 use crate::script::{Call, reply, scripts};
 
 /// Our own queue, for locks of any capacity.
@@ -204,29 +204,6 @@ impl HandOff {
         };
         self.resume(hold.lock, more == 1);
         Ok(answer)
-    }
-
-    /// Gives the hold up, and leaves its units taken, by another request of its owner.
-    pub(crate) fn keep(
-        &self,
-        hold: &Hold<'_>,
-        keeper: RequestId,
-        lease: Duration,
-    ) -> Result<HoldKept, BackendError> {
-        let ([member, token], keeper) = (named(hold), Member(hold.owner, keeper));
-        let lasts = Number(at_least_millis(lease));
-        let arguments = [capacity(hold.lock), member, token, keeper, lasts, BeginBy];
-        let call = self.shared.scripts.call(&scripts::HAND_OFF_KEEP, [hold.lock], arguments)?;
-        let mut reply = self.shared.scripts.run(&call)?;
-        if Row::of(&reply)?.word == "forgotten" {
-            // The forgotten hold is reclaimed, as by a renewal, and kept then. If the hold is over, the reclaim says so.
-            let reclaimed = self.shared.scripts.run(&self.renew_holds(&[hold], 1, lease)?)?;
-            if let [Some(Ok(Renewal::Lost))] = reply::renewed_holds(&reclaimed, 1)?[..] {
-                return Ok(HoldKept::NotHeld);
-            }
-            reply = self.shared.scripts.run(&call)?;
-        }
-        reply::kept(&Row::of(&reply)?)
     }
 
     /// A renewal of the round that begins tells this count.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldKept, Holder, LockId, LockState, Place,
-    Released, RequestId, Wait, Waiter, Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, Holder, LockId, LockState, Place, Released, Wait,
+    Waiter, Withdrawn,
 };
 use fairlock_core::{LockKind, LockName, OwnerId};
 use parking_lot::Mutex;
@@ -23,7 +23,7 @@ use crate::rules::{By, Look, Shared};
 use crate::script::keys::{Keys, redisson_queues};
 use crate::script::reply::{Row, items, number, rank, text, time, token, unintelligible, written};
 use crate::script::scripts::Argument::{BeginBy, Channel, Number, Request, Text};
-use crate::script::scripts::{Argument, REDISSON_FORCE_RELEASE, REDISSON_KEEP, at_least_millis, millis};
+use crate::script::scripts::{Argument, REDISSON_FORCE_RELEASE, millis};
 use crate::script::{Call, foreign, reply, scripts};
 
 /// Redisson's rules, for fair and plain locks.
@@ -119,20 +119,6 @@ impl Redisson {
         let arguments = [&named(hold)[..], &[Channel]].concat();
         self.shared.scripts.call(&scripts::REDISSON_RELEASE, [hold.lock], arguments)
     }
-
-    pub(crate) fn keep(
-        &self,
-        hold: &Hold<'_>,
-        keeper: RequestId,
-        lease: Duration,
-    ) -> Result<HoldKept, BackendError> {
-        let rest = [Request(keeper), Number(at_least_millis(lease)), Channel, BeginBy];
-        let arguments = [&named(hold)[..], &rest].concat();
-        let scripts = &self.shared.scripts;
-        let reply = scripts.run(&scripts.call(&REDISSON_KEEP, [hold.lock], arguments)?)?;
-        reply::kept(&Row::of(&reply)?)
-    }
-
     pub(crate) fn renew_holds<'a>(
         &self,
         holds: &[&'a Hold<'_>],

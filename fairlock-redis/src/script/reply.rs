@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlock_core::FencingToken;
 use fairlock_core::backend::{
-    Acquired, BackendError, BackendErrorKind, ForceReleased, HoldKept, Released, Renewal, Withdrawn,
+    Acquired, BackendError, BackendErrorKind, ForceReleased, Released, Renewal, Withdrawn,
 };
 use redis::Value;
 
@@ -28,10 +28,6 @@ pub(crate) fn acquired(row: &Row<'_>) -> Result<Acquired, BackendError> {
 
 pub(crate) fn released(row: &Row<'_>) -> Result<Released, BackendError> {
     one_of(row, [("released", Released::Released), ("not_held", Released::NotHeld)])
-}
-
-pub(crate) fn kept(row: &Row<'_>) -> Result<HoldKept, BackendError> {
-    one_of(row, [("kept", HoldKept::Kept), ("not_held", HoldKept::NotHeld)])
 }
 
 pub(crate) fn force_released(row: &Row<'_>) -> Result<ForceReleased, BackendError> {

@@ -144,7 +144,6 @@ script!(HAND_OFF_RENEW, "hand_off/renew.lua", of_queue, durable);
 script!(HAND_OFF_RENEW_HOLDS, "hand_off/renew_holds.lua", of_hold, durable);
 script!(HAND_OFF_RECLAIM, "hand_off/reclaim.lua", of_queue, durable);
 script!(HAND_OFF_RELEASE, "hand_off/release.lua", of_queue, durable);
-script!(HAND_OFF_KEEP, "hand_off/keep.lua", of_queue, durable);
 script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", of_queue, durable);
 script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", of_queue, durable);
 script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", of_queue);
@@ -157,7 +156,6 @@ of_redisson! {
     script!(REDISSON_ACQUIRE, "redisson/acquire.lua", in_redisson);
     script!(REDISSON_RENEW, "redisson/renew.lua", in_redisson);
     script!(REDISSON_RELEASE, "redisson/release.lua", in_redisson);
-    script!(REDISSON_KEEP, "redisson/keep.lua", in_redisson);
     script!(REDISSON_WITHDRAW, "redisson/withdraw.lua", in_redisson);
     script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", in_redisson);
     script!(REDISSON_RENEW_HOLDS, "redisson/renew_holds.lua", without_queue);
@@ -234,11 +232,6 @@ fn letters(waits: bool, knows_subscribers: bool, is_deaf: bool) -> &'static str 
     LETTERS[usize::from(waits) + 2 * usize::from(knows_subscribers) + 4 * usize::from(is_deaf)]
 }
 
-/// Milliseconds, rounded up, for a time that must not get shorter.
-pub(crate) fn at_least_millis(time: Duration) -> u64 {
-    millis(time.saturating_add(Duration::from_nanos(999_999)))
-}
-
 /// Milliseconds, at least one: a lease or a wait of zero would be none.
 pub(crate) fn millis(time: Duration) -> u64 {
     /// Three hundred years: exact in Lua's doubles, and more than any wait lasts.
@@ -262,17 +255,15 @@ mod tests {
             (&HAND_OFF_RENEW_HOLDS, 2, 3),
             (&HAND_OFF_RECLAIM, 4, 8),
             (&HAND_OFF_RELEASE, 4, 5),
-            (&HAND_OFF_KEEP, 4, 6),
             (&HAND_OFF_WITHDRAW, 4, 4),
             (&HAND_OFF_FORCE_RELEASE, 4, 7),
             (&HAND_OFF_INSPECT, 4, 5),
         ];
         #[cfg(feature = "redisson")]
-        all.extend::<[(&'static Script, usize, usize); 8]>([
+        all.extend::<[(&'static Script, usize, usize); 7]>([
             (&REDISSON_ACQUIRE, 4, 9),
             (&REDISSON_RENEW, 4, 1),
             (&REDISSON_RELEASE, 4, 4),
-            (&REDISSON_KEEP, 4, 7),
             (&REDISSON_WITHDRAW, 4, 6),
             (&REDISSON_FORCE_RELEASE, 4, 2),
             (&REDISSON_RENEW_HOLDS, 2, 2),
@@ -470,8 +461,5 @@ mod tests {
             [Duration::ZERO, Duration::from_secs(2), Duration::MAX].map(millis),
             [1, 2000, 10_000_000_000_000]
         );
-        let times = [1, 1_000_000, 1_000_001].map(Duration::from_nanos);
-        assert_eq!(times.map(at_least_millis), [1, 1, 2]);
-        assert_eq!(at_least_millis(Duration::MAX), 10_000_000_000_000);
     }
 }

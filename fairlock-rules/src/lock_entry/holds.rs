@@ -37,9 +37,9 @@ impl GrantedHold {
         self.request == request && self.owner == *owner
     }
 
-    /// Whether the hold has ended with its process. A keeper, whose count is 0, has no process.
+    /// Whether the hold has ended with its process.
     pub(super) fn is_of_gone(&self, context: &OperationContext<'_>) -> bool {
-        self.holds > 0 && context.is_gone(&self.owner)
+        context.is_gone(&self.owner)
     }
 
     /// The rest of the lease.
@@ -181,18 +181,6 @@ impl Holds {
         }
     }
 
-    /// Gives the hold with this token to another request, and makes it end at `ends`, even if that is earlier.
-    pub(super) fn hand_to(&mut self, token: FencingToken, keeper: RequestId, ends: Moment) {
-        let kept = match &mut self.many {
-            Some(many) => return many.hand_to(token, keeper, ends),
-            None => self.position(token).and_then(|at| self.few.get_mut(at)),
-        };
-        if let Some(kept) = kept {
-            (kept.request, kept.holds, kept.ends) = (keeper, 0, ends);
-            self.none_ends_before = self.none_ends_before.min(ends);
-        }
-    }
-
     /// Removes the hold with this token.
     pub(super) fn remove(&mut self, token: FencingToken) -> Option<GrantedHold> {
         let removed = match &mut self.many {
@@ -263,12 +251,6 @@ impl Many {
             self.ends.remove(&(kept.ends, token));
             kept.ends = ends;
             self.ends.insert((ends, token));
-        }
-    }
-
-    fn hand_to(&mut self, token: FencingToken, keeper: RequestId, ends: Moment) {
-        if let Some(kept) = self.remove(token) {
-            self.add(GrantedHold { request: keeper, holds: 0, ends, ..kept });
         }
     }
 

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, HoldKept, LockId, LockState, MOST_INSPECTED, Place,
-    Released, RequestId, Wait, Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, LockState, MOST_INSPECTED, Place, Released,
+    Wait, Withdrawn,
 };
 use fairlock_core::{LockKind, LockName};
 
@@ -139,32 +139,6 @@ impl LockEntry {
         released
     }
 
-    /// Gives a hold up, and keeps its units taken for this lease: [`Backend::keep`](fairlock_core::backend::Backend::keep). Waiters
-    /// were told to look at a later end, and are told to look again.
-    pub fn keep(
-        &mut self,
-        context: &mut OperationContext<'_>,
-        hold: &Hold<'_>,
-        keeper: RequestId,
-        lease: Duration,
-    ) -> HoldKept {
-        self.read(context);
-        let mut ends = context.now.saturating_add(lease);
-        let kept = self.holds.of(hold.owner, keeper).filter(|kept| kept.token == hold.token);
-        if let Some(kept) = kept {
-            ends = ends.min(kept.ends);
-        }
-        let Some(token) = kept.or_else(|| self.holds.find(hold)).map(|kept| kept.token) else {
-            return HoldKept::NotHeld;
-        };
-        self.holds.hand_to(token, keeper, ends);
-        if let Some((_, first)) = self.queue.places().next() {
-            context.tell(first.owner.get(), WakeUpKind::Recheck);
-        }
-        self.wake_plain(context);
-        HoldKept::Kept
-    }
-
     /// Takes a request out of the queue: [`Backend::withdraw`](fairlock_core::backend::Backend::withdraw).
     pub fn withdraw(&mut self, context: &mut OperationContext<'_>, place: &Place<'_>) -> Withdrawn {
         self.take_out(context, place, false)
@@ -290,32 +264,5 @@ impl LockEntry {
         let look = |kind| self.inspect(context, &LockId::new(name.clone(), kind), 0..1);
         let state = look(LockKind::Fair).or_else(|_| look(LockKind::ReadWrite)).ok()?;
         Some(state).filter(|state| !state.holders.is_empty() || state.waiting() > 0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use fairlock_core::backend::{Acquire, Acquired, LockId, Place};
-    use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
-
-    use super::*;
-    use crate::context::{Presence, StoreContext};
-
-    #[test]
-    fn a_keep_may_be_repeated_and_is_of_this_hold_only() {
-        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
-        let (owner, request) = (OwnerId::new("a:1"), RequestId::new(1));
-        let (mut entry, mut store_context, lease) =
-            (LockEntry::default(), StoreContext::default(), Duration::from_secs(30));
-        let mut context = store_context.operation(&lock.name, Duration::from_secs(1), &|_| Presence::Present);
-        let ask = Acquire::new(Place::new(&lock, &owner, request), lease);
-        let Acquired::Granted { token, .. } = entry.acquire(&mut context, &ask).unwrap() else { panic!() };
-        let mut keep = |token| {
-            let hold = Hold::new(&lock, &owner, request, token);
-            entry.keep(&mut context, &hold, RequestId::new(7), lease)
-        };
-        let later = FencingToken::new(token.get() + 1);
-        assert_eq!(keep(token), HoldKept::Kept);
-        assert_eq!([keep(token), keep(later)], [HoldKept::Kept, HoldKept::NotHeld]);
     }
 }

@@ -356,24 +356,17 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_ends_with_its_process_but_a_kept_lock_does_not() {
-        for (is_kept, ends) in [(false, true), (true, false)] {
-            let mut fixture = Fixture::new();
-            let (ann, now) = (OwnerId::new("a:1"), Duration::from_secs(1));
-            let token = fixture.entry.token_of(&ann, REQUEST, now).unwrap();
-            let is_gone = |owner: &OwnerId| if *owner == ann { Presence::Gone } else { Presence::Present };
-            let mut context = fixture.store_context.operation(&fixture.lock.name, now, &is_gone);
-            if is_kept {
-                let hold = Hold::new(&fixture.lock, &ann, REQUEST, token);
-                fixture.entry.keep(&mut context, &hold, RequestId::new(7), Duration::from_secs(30));
-            }
-            fixture.entry.end_gone(&context, 0);
-            assert_eq!(fixture.entry.free(), 0, "nobody wants it");
-            let shown = fixture.entry.inspect(&context, &fixture.lock, 0..1).unwrap();
-            assert_eq!(shown.holders.is_empty(), ends);
-            fixture.entry.end_gone(&context, 1);
-            assert_eq!(fixture.entry.free(), u32::from(ends));
-        }
+    fn a_hold_ends_with_its_process() {
+        let mut fixture = Fixture::new();
+        let (ann, now) = (OwnerId::new("a:1"), Duration::from_secs(1));
+        let is_gone = |owner: &OwnerId| if *owner == ann { Presence::Gone } else { Presence::Present };
+        let context = fixture.store_context.operation(&fixture.lock.name, now, &is_gone);
+        fixture.entry.end_gone(&context, 0);
+        assert_eq!(fixture.entry.free(), 0, "nobody wants it");
+        let shown = fixture.entry.inspect(&context, &fixture.lock, 0..1).unwrap();
+        assert!(shown.holders.is_empty());
+        fixture.entry.end_gone(&context, 1);
+        assert_eq!(fixture.entry.free(), 1);
     }
 
     #[test]

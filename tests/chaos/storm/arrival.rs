@@ -1,11 +1,9 @@
 //! What arrives at the server: each call is carried out there and recorded, in the store's own order.
 
 use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
 
 use fairlock::backend::{
-    Acquire, Acquired, Backend, ForceReleased, Hold, HoldKept, LockId, Place, Released, Renew, Renewal,
-    RequestId, Withdrawn, only,
+    Acquire, Acquired, Backend, ForceReleased, Hold, LockId, Place, Released, Renew, Renewal, Withdrawn, only,
 };
 use fairlock::owner::ClientId;
 
@@ -50,13 +48,6 @@ impl Arrival<'_> {
         if let Some(server) = &mut self.server {
             server.released(self.world, hold);
         }
-        Ok(answer)
-    }
-
-    pub fn keep(&mut self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Answer<HoldKept> {
-        let answer = self.store.keep(hold, keeper, lease)?;
-        self.note(format_args!("keeps {} for {lease:?}, token {}: {answer:?}", hold.lock.name, hold.token));
-        self.observe(hold.lock);
         Ok(answer)
     }
 

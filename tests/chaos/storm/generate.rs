@@ -107,8 +107,7 @@ impl Plan {
         match dice.roll(114) {
             0..=32 => What::Take { ask: self.ask_by_any(dice), wait: wait(dice), listens: dice.roll(2) == 0 },
             33..=60 => {
-                let keep = End::Keep(long(dice, Duration::from_secs(60)));
-                let end = dice.pick(&[End::Drop, End::Drop, End::Unlock, End::Unlock, End::Leak, keep]);
+                let end = dice.pick(&[End::Drop, End::Drop, End::Unlock, End::Unlock, End::Leak]);
                 What::GiveBack { guard: nth, end }
             }
             61..=64 => What::Unleak(nth),

@@ -176,16 +176,6 @@ impl AnyGuard {
         }
     }
 
-    /// A guard of several locks can't keep them: it is dropped.
-    pub fn keep_for(self, world: &World, at_least: Duration) -> Result<()> {
-        match self {
-            AnyGuard::Thread(guard) => guard.keep_for(at_least),
-            AnyGuard::Owned(guard) => guard.keep_for(at_least),
-            AnyGuard::Task(guard) => task::wait_for(world, guard.keep_for(at_least)),
-            AnyGuard::All(_) | AnyGuard::AllOfTask(_) => Ok(()),
-        }
-    }
-
     /// A guard of several locks can't be leaked.
     pub fn leak(self) {
         match self {

@@ -24,7 +24,6 @@ pub struct Late {
 pub enum Message {
     Acquire(Vec<Acquire<'static>>),
     Release(Vec<Hold<'static>>),
-    Keep(Hold<'static>, RequestId, Duration),
     Renew(ClientId, Vec<Renew<'static>>),
     Withdraw(Vec<Place<'static>>),
     Kick(Place<'static>),
@@ -63,8 +62,7 @@ impl Late {
         match message {
             Message::Acquire(asks) if may_begin => asks.iter().for_each(|ask| drop(arrival.acquire(ask))),
             Message::ForceRelease(lock) if may_begin => drop(arrival.force_release(&lock)),
-            Message::Keep(hold, keeper, lease) if may_begin => drop(arrival.keep(&hold, keeper, lease)),
-            Message::Acquire(_) | Message::ForceRelease(_) | Message::Keep(..) | Message::Inspect => {}
+            Message::Acquire(_) | Message::ForceRelease(_) | Message::Inspect => {}
             Message::Renew(client, mut items) => {
                 items.retain(|item| may_begin || matches!(item, Renew::Hold { .. }));
                 drop(arrival.renew(client, &items));
@@ -89,7 +87,7 @@ impl Message {
             Message::Withdraw(places) => places.first()?.request,
             Message::Kick(place) => place.request,
             Message::Release(holds) => holds.first()?.request,
-            Message::Keep(hold, ..) | Message::TakeHold(hold) => hold.request,
+            Message::TakeHold(hold) => hold.request,
             Message::ForceRelease(lock) => return Some(Mark::Lock(lock.name.as_str().to_owned())),
             Message::Inspect => return None,
         };

@@ -10,8 +10,8 @@ use std::time::Duration;
 use fairlock::admin::LockKind;
 use fairlock::admin::LockState;
 use fairlock::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, HoldKept, LockId, Place,
-    Released, Renew, Renewal, RequestId, Subscription, WakeSink, Withdrawn,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, LockId, Place, Released,
+    Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
 use fairlock::owner::ClientId;
 
@@ -250,11 +250,6 @@ impl Backend for Link {
             Ok(holds.iter().map(|hold| arrival.release(hold)).collect())
         });
         answers.unwrap_or_else(|error| vec![Err(error); holds.len()])
-    }
-
-    fn keep(&self, hold: &Hold<'_>, keeper: RequestId, lease: Duration) -> Answer<HoldKept> {
-        let message = || Message::Keep(late::hold(hold), keeper, lease);
-        self.travel("keep", message, |mut arrival| arrival.keep(hold, keeper, lease))
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {

@@ -127,9 +127,6 @@ impl Oracle {
             let was_lost = |token| locked(&said.life.fate).losses.iter().any(|told| told.lost.token == token);
             let ours = state.holders.iter().filter(|hold| is_ours(hold.owner.as_str(), &prefix));
             for (owner, token) in ours.filter_map(|hold| Some((hold.owner.as_str(), hold.token?))) {
-                if locked(&world.server).kept.contains(&token) {
-                    continue;
-                }
                 let is_known = held.iter().any(|hold| hold.lock.as_str() == name && hold.token == token);
                 if is_known || was_lost(token) {
                     continue;

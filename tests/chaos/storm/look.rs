@@ -130,9 +130,7 @@ impl Oracle {
 
     /// After a shutdown the client has nothing, and the server keeps nothing of it if it could be told.
     fn shutdowns(&self, world: &World, said: &[Said], states: &[LockState]) {
-        let server = locked(&world.server);
-        let (orphans, kept_on) = (server.orphans.clone(), server.kept.clone());
-        drop(server);
+        let orphans = locked(&world.server).orphans.clone();
         for said in said {
             let life = &said.life;
             let Some((ended, result)) = &said.ended else { continue };
@@ -164,8 +162,7 @@ impl Oracle {
                 let holder = state
                     .holders
                     .iter()
-                    .filter(|holder| !was_lost(lock, holder.token) && !is_orphan(&holder.request))
-                    .filter(|holder| holder.token.is_none_or(|token| !kept_on.contains(&token)));
+                    .filter(|holder| !was_lost(lock, holder.token) && !is_orphan(&holder.request));
                 let holder = holder.map(|holder| ("a hold", holder.owner.as_str()));
                 // A withdrawal that was not answered is repeated until the place is overdue: then no grant can go to it.
                 let queue = state.queue.iter().filter(|waiter| {

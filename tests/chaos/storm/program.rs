@@ -106,8 +106,6 @@ pub enum End {
     Drop,
     Unlock,
     Leak,
-    /// The lock stays taken until so long after its grant.
-    Keep(Duration),
 }
 
 /// One call of the public interface. Numbers are those of locks and actors, or of the guards, leaks and requests that the actor has then,
@@ -220,7 +218,7 @@ impl Program {
 }
 
 impl What {
-    /// The length of the fixed lease that is asked for, or for how long the lock is to be kept.
+    /// The length of the fixed lease that is asked for.
     pub fn lease(&self) -> Option<Duration> {
         match self {
             What::Take { ask, .. } | What::With { ask, .. } | What::Lead { ask, .. } | What::Request(ask) => {
@@ -229,7 +227,6 @@ impl What {
                     Terms::Renewed | Terms::Capped(_) => None,
                 }
             }
-            What::GiveBack { end: End::Keep(at_least), .. } => Some(*at_least),
             _ => None,
         }
     }

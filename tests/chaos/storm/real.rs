@@ -192,7 +192,6 @@ fn scaled(program: &Program) -> Program {
             }
             What::Request(ask) => shorten(ask),
             What::Await { wait, .. } => shorten_wait(wait),
-            What::GiveBack { end: End::Keep(at_least), .. } => *at_least = (*at_least).min(3000 * MS),
             _ => {}
         }
     }

@@ -27,8 +27,6 @@ pub struct Server {
     grants: u64,
     /// Requests that a message may have begun which arrived after its client was shut down: nobody is left to withdraw them.
     pub orphans: HashSet<RequestId>,
-    /// Holds that were to be kept: no client knows of them, or whether they are.
-    pub kept: HashSet<FencingToken>,
 }
 
 /// What the server keeps of one lock, and what was seen of it.
@@ -85,7 +83,7 @@ impl Server {
             forced: HashSet::new(),
         };
         let locks = (0..locks).map(lock).collect();
-        Server { locks, asked: 0, grants: 0, orphans: HashSet::new(), kept: HashSet::new() }
+        Server { locks, asked: 0, grants: 0, orphans: HashSet::new() }
     }
 
     /// How many holds there were.

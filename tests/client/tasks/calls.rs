@@ -12,7 +12,7 @@ use fairlock_tests::{Alone, eventually};
 use futures::executor::block_on;
 use smol::unblock;
 
-use crate::support::{EXECUTORS, SOON, begin, in_memory, is_free_soon, take, task, unlock};
+use crate::support::{EXECUTORS, SOON, begin, in_memory, take, task, unlock};
 
 #[track_caller]
 fn granted<T>(outcome: TryLock<T>) -> T {
@@ -60,8 +60,7 @@ async fn makes_every_call(client: AsyncClient, other: AsyncClient) -> fairlock::
     assert_eq!((client.held().len(), client.stats().holding, client.id() == other.id()), (1, 1, false));
     assert!(theirs.is_locked().await?);
     operate!(client, &lock, guard, other, theirs.lock());
-    theirs.lock().await?.keep_for(MOMENT).await?;
-    lock.lock().await?.unlock().await?; // when it is kept no more
+    theirs.lock().await?.unlock().await?;
     let terms = AtomicUsize::new(0);
     let led = lock.lead(async |_| {
         if terms.fetch_add(1, SeqCst) == 0 {
@@ -155,7 +154,7 @@ fn a_full_pool_of_the_program_delays_no_call() {
             lock.admin().inspect().await?.holder().map(|holder| holder.token),
             Some(Some(guard.token()))
         );
-        guard.keep_for(Duration::from_millis(1)).await?;
+        guard.unlock().await?;
         client.drain(SOON).await
     })
     .unwrap();
@@ -196,14 +195,11 @@ fn a_dropped_call_goes_on() {
     let other = Client::new(store.clone()).unwrap();
     let lock: AsyncLock = client.fair_lock("dropped").unwrap();
     let guard: AsyncGuard = take(&lock);
-    store.faults().delay_next(Operation::Keep, 1, Duration::from_millis(50));
-    let mut keeps = Box::pin(guard.keep_for(SOON * 10));
-    begin(&mut keeps);
-    drop(keeps);
-    let state = || other.fair_lock("dropped").unwrap().admin().inspect().unwrap();
-    eventually("it is kept", || client.held().is_empty() && state().holder().is_some());
-    drop(take(&client.fair_lock("dropped:not polled").unwrap()).keep_for(SOON)); // nothing has begun: it is released
-    is_free_soon(&client.fair_lock("dropped:not polled").unwrap());
+    store.faults().delay_next(Operation::Release, 1, Duration::from_millis(50));
+    let mut unlocks = Box::pin(guard.unlock());
+    begin(&mut unlocks);
+    drop(unlocks);
+    eventually("it is released", || !other.fair_lock("dropped").unwrap().is_locked().unwrap());
     let mut drains = Box::pin(client.drain(SOON));
     begin(&mut drains);
     drop(drains);

@@ -12,7 +12,7 @@ fn every_kind_of_message_reaches_the_node_of_its_lock() {
     for node in &cluster.nodes {
         for discipline in [Discipline::HandOff, Discipline::Redisson] {
             let name = |prefix: &str| cluster.name_at(node, &format!("{discipline:?}:{prefix}"));
-            every_message(&|| cluster.builder(), discipline, &name, &|name| node.query(&["PTTL", name]));
+            every_message(&|| cluster.builder(), discipline, &name);
         }
     }
     cluster.assert_no_residue();

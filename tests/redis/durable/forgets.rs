@@ -100,33 +100,6 @@ fn several_holders_survive_a_server_that_forgets_them() {
     }
 }
 
-/// A hold that was forgotten is reclaimed, and kept then. One that is kept has nobody who would reclaim it.
-#[test]
-fn a_lock_is_kept_in_a_grace_and_forgotten_with_the_server() {
-    for way in WAYS {
-        let server = known();
-        way.prepare(&server);
-        let (ours, theirs) = (client(&server), client(&server));
-        let pool = |client: &Client| client.semaphore("pool", 3).unwrap();
-        let (guard, permits) = (take(&ours, "kept"), pool(&ours).acquire_many(2).unwrap());
-        way.forget(&server);
-        let (at_least, asked) = (grace() * 3, Instant::now());
-        guard.keep_for(at_least).unwrap();
-        permits.keep_for(at_least).unwrap();
-        let two_are_free = || pool(&theirs).try_acquire_many(2).unwrap().granted().is_some();
-        while asked.elapsed() < grace() * 2 {
-            let is_granted = try_lock(&theirs, "kept") || two_are_free();
-            assert!(!is_granted, "{way:?}: granted after {:?}", asked.elapsed());
-        }
-        eventually("it is free", || try_lock(&theirs, "kept"));
-        eventually("they are free", two_are_free);
-        assert!(asked.elapsed() > at_least - Duration::from_secs(1), "{way:?}: {:?}", asked.elapsed());
-        take(&ours, "kept").keep_for(BOUND * 10).unwrap();
-        Forgets::Flush.forget(&server);
-        eventually("nobody reclaims it", || try_lock(&theirs, "kept"));
-    }
-}
-
 /// The holder releases the lock in the grace. No waiter gets it before the grace is over, and then they do in their order.
 #[test]
 fn waiters_keep_their_order_and_are_served_after_the_grace() {

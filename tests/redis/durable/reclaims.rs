@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fairlock::admin::LockKind;
-use fairlock::backend::{
-    Acquired, Backend, Hold, HoldKept, Place, Renew, Renewal, RequestId, Wait, Withdrawn, only,
-};
+use fairlock::backend::{Acquired, Backend, Hold, Place, Renew, Renewal, RequestId, Wait, Withdrawn, only};
 use fairlock::{FencingToken, RedisBackend};
 use fairlock_tests::Proxy;
 
@@ -28,22 +26,6 @@ fn a_reclaim_of_a_permit_after_its_release_is_refused() {
     raw.renews(1, second, Lost);
     let state = raw.backend.inspect(&raw.lock, 0..0).unwrap();
     assert!(state.holder().is_none(), "{state:?}");
-}
-
-/// A renewal that comes after its hold was kept, in a grace, does not end the kept hold earlier.
-#[test]
-fn a_late_reclaim_leaves_a_kept_hold_as_it_is() {
-    let server = known();
-    let raw = Raw::new(&server, "kept");
-    let (token, owner, keeper) = (raw.gets(0), raw.owner(0), RequestId::new(9));
-    server.query::<()>(&["FLUSHALL"]);
-    let hold = Hold::new(&raw.lock, &owner, RequestId::new(0), token);
-    assert_eq!(raw.backend.keep(&hold, keeper, BOUND * 10).unwrap(), HoldKept::Kept);
-    raw.renews(0, token, Lost);
-    let kept = raw.backend.inspect(&raw.lock, 0..0).unwrap().holders.remove(0);
-    assert_eq!((kept.request, kept.token), (Some(keeper), Some(token)));
-    assert!(kept.lease_left > Some(BOUND), "{kept:?}");
-    raw.backend.force_release(&raw.lock).unwrap();
 }
 
 /// Of the permits that end in a grace, the last hundred are remembered whole, whatever the length of a token: the tokens of the

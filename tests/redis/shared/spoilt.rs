@@ -4,9 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::admin::LockKind;
-use fairlock::backend::{
-    Acquire, Acquired, Backend, ForceReleased, HoldKept, Renewal, RequestId, Wait, only,
-};
+use fairlock::backend::{Acquire, Acquired, Backend, ForceReleased, Renewal, Wait, only};
 use fairlock_tests::look_until;
 use fairlock_tests::server_state::{queue, scripts_run};
 
@@ -36,17 +34,14 @@ fn holds_that_are_over_say_nothing_of_the_capacity() {
     assert_eq!(world.holders(), [201]);
 }
 
-/// Nothing tells whose units they are, so they are free: also if one of the holders gives its hold up for later.
+/// Nothing tells whose units they are, so they are free.
 #[test]
 fn units_whose_ends_were_lost_are_not_kept_for_anybody() {
     let world = World::with(5);
     let [one, other] = [1, 2].map(|number| world.asker(number, 1));
-    let token = world.granted(&one);
+    world.granted(&one);
     world.granted(&other);
     world.server.query::<()>(&["DEL", HOLDS]);
-    let keeper = RequestId::new(7);
-    let kept = world.backend.keep(&world.hold(&one, token), keeper, Duration::from_secs(60)).unwrap();
-    assert_eq!(kept, HoldKept::NotHeld);
     world.granted(&world.asker(3, 5));
     assert_eq!(world.holders(), [3]);
 }
@@ -209,11 +204,6 @@ fn an_end_that_is_no_whole_number_leaves_nothing_half_done() {
         for key in [NAME, HOLDS] {
             assert!(world.server.query::<i64>(&["PTTL", key]) > 0, "{end}: {key}");
         }
-        world.server.query::<()>(&["ZADD", HOLDS, "XX", end, &member(&lasting)]);
-        let kept =
-            world.backend.keep(&world.hold(&waiting, third), RequestId::new(7), world.asker(0, 1).lease);
-        assert_eq!(kept.unwrap(), HoldKept::Kept, "{end}");
-        assert_eq!(world.holders(), [1, 3], "{end}");
     }
 }
 

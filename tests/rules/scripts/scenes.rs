@@ -7,7 +7,7 @@ use fairlock::backend::{Acquired, Backend, BackendError, Renew, Renewal, Wait, W
 use fairlock::owner::ClientId;
 use fairlock::{FencingToken, RedisBackend};
 
-use super::world::{KEEPER, LEASE, NAME, Rules, World};
+use super::world::{LEASE, NAME, Rules, World};
 
 /// The situation before an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,6 @@ pub(crate) enum Ask {
     RenewHold,
     RenewHoldTwice,
     Release,
-    Keep,
     Withdraw,
     ForceRelease,
     Inspect,
@@ -62,7 +61,7 @@ pub(crate) fn scenes(rules: Rules) -> Vec<Scene> {
     // The others need a holder or a waiter.
     let of_a_free_lock = [Acquire, AcquireOnce, RenewPlace, Withdraw, ForceRelease, Inspect];
     let of_a_waiter = [AcquireAgain, AcquireOnceAgain, AcquireRepeated, AcquireAnew];
-    let of_a_holder = [RenewHold, RenewHoldTwice, Release, Keep];
+    let of_a_holder = [RenewHold, RenewHoldTwice, Release];
     let all = [&of_a_free_lock[..], &of_a_waiter, &of_a_holder].concat();
     let mut scenes = Vec::new();
     for before in [New, Used, Held, Queue, QueueOfBen, QueueAndFree] {
@@ -163,7 +162,6 @@ impl Ask {
                 renew(backend, Renew::Hold { hold, holds, lease: 2 * LEASE })
             }
             Ask::Release => only(backend.release(&[world.hold(anna, token)])).map(word),
-            Ask::Keep => backend.keep(&world.hold(anna, token), KEEPER, 3 * LEASE).map(word),
             Ask::Withdraw => {
                 only(backend.withdraw(&[world.place(ben, Wait::Forever)])).map(|withdrawn| match withdrawn {
                     Withdrawn::Left => "left".to_owned(),

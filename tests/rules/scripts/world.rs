@@ -19,8 +19,6 @@ use redis::Connection;
 pub(crate) const NAME: &str = "orders";
 /// Long enough that nothing expires during a cell.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
-/// As which request Anna's hold is kept.
-pub(crate) const KEEPER: RequestId = RequestId::new(7);
 pub(crate) const PLACE_TTL: Duration = Duration::from_secs(20);
 
 /// The rules of a lock.
@@ -166,9 +164,7 @@ impl World {
 
     /// All owners leave, Anna with this token.
     pub(crate) fn everybody_leaves(&self, token: FencingToken) {
-        for request in [self.anna.request, KEEPER] {
-            only(self.backend.release(&[Hold::new(&self.lock, &self.anna.owner, request, token)])).unwrap();
-        }
+        only(self.backend.release(&[self.hold(&self.anna, token)])).unwrap();
         for who in [&self.anna, &self.anna_again, &self.ben, &self.cleo, &self.dora] {
             if let Withdrawn::WasGranted { token, .. } =
                 only(self.backend.withdraw(&[self.place(who, Wait::Forever)])).unwrap()

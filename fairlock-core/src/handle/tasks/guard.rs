@@ -29,9 +29,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 
-use super::{AsyncLock, Ends, TryLockFuture, asked, by_the_client};
+use super::{AsyncLock, Ends, TryLockFuture, asked};
 use crate::backend::{BackendError, BackendErrorKind, RequestId, Wait};
-use crate::backlog::{Cleanup, FirstAttempt, Lasts};
+use crate::backlog::{Cleanup, FirstAttempt};
 use crate::claim::{Claim, ReleaseStep};
 use crate::error::{Error, Lost, Result};
 use crate::flow::{Taken, error_of};
@@ -140,18 +140,6 @@ impl AsyncGuard {
     pub(super) async fn finish<W: Future>(self, f: impl FnOnce(AsyncHold) -> W) -> Result<W::Output> {
         let result = self.during(f(self.again()), || Ok(())).await?;
         finished(self.unlock().await, result)
-    }
-
-    /// Gives up the guard, but has the server keep the lock taken until `at_least` after the grant. See [`Guard::keep_for`]. Once it was
-    /// polled it goes on, even if this future is dropped.
-    ///
-    /// # Errors
-    /// As [`Guard::keep_for`].
-    pub async fn keep_for(self, at_least: Duration) -> Result<()> {
-        let _ends = self.ends.clone(); // dropped last
-        let (shared, name) = (Arc::clone(&self.shared), self.claim.lock.name.clone());
-        let guard = self.into_blocking();
-        by_the_client(&shared, &name, Lasts::AsAnOutage, move || guard.keep_for(at_least)).await
     }
 
     /// This hold with a guard whose calls block, such as [`leak`](Guard::leak), for a thread.

@@ -23,7 +23,6 @@ use super::guard::{Owner, Ownership, ThisThread, TryLock};
 use super::lock::{Lock, terms};
 use super::request::{Caller, wait_of};
 use crate::backend::{BackendError, BackendErrorKind, Wait};
-use crate::backlog::Lasts;
 use crate::claim::{Claim, Patience, TaskStep};
 use crate::error::{Error, Result};
 use crate::flow::{count, end_of, error_of, without};
@@ -394,19 +393,8 @@ pub(super) async fn asked<T: Send + 'static>(
     call: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     if shared.backend.is_non_blocking() {
-        call()
-    } else {
-        by_the_client(shared, lock, Lasts::Briefly, call).await
+        return call();
     }
-}
-
-/// The same, but never here: the call may pause.
-async fn by_the_client<T: Send + 'static>(
-    shared: &Arc<Shared>,
-    lock: &LockName,
-    lasts: Lasts,
-    call: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
     let (config, name) = (Arc::clone(&shared.config), lock.clone());
     let until = shared.now() + config.outage_limit;
     let (run, called) = Called::of(move || {
@@ -416,7 +404,7 @@ async fn by_the_client<T: Send + 'static>(
         let what = "the call had to wait too long to be made";
         Err(Error::about(&name, BackendError::new(BackendErrorKind::Unavailable, what)))
     });
-    tasks::call_elsewhere(shared, Box::new(run), lasts).map_err(|error| Error::about(lock, error))?;
+    tasks::call_elsewhere(shared, Box::new(run)).map_err(|error| Error::about(lock, error))?;
     called.wait().await
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::store::{LEASE, Op, Plans, denied, down};
 use crate::FencingToken;
 use crate::backend::{
-    Acquired, Answer, BackendError, BackendErrorKind, Declined, HoldKept, Released, Renewal, Withdrawn,
+    Acquired, Answer, BackendError, BackendErrorKind, Declined, Released, Renewal, Withdrawn,
 };
 
 /// An answer to any call for which it makes sense.
@@ -143,7 +143,6 @@ sense! {
         },
     }
     Released { What::Done => Released::Released, What::Gone => Released::NotHeld, }
-    HoldKept { What::Gone => HoldKept::NotHeld, }
     Renewal {
         What::Done => Renewal::Renewed,
         What::Gone => Renewal::Lost,
@@ -164,7 +163,6 @@ pub(super) fn plan(plans: &mut Plans, op: Op, answers: &[Says]) {
         match op {
             Op::Acquire => plans.acquire.push_back(says.answer()),
             Op::Release => plans.release.push_back(says.answer()),
-            Op::Keep => plans.keep.push_back(says.answer()),
             Op::Renew => plans.renew.push_back(says.answer()),
             Op::Withdraw => plans.withdraw.push_back(says.answer()),
             Op::TakeHold => panic!("it has no plan"),

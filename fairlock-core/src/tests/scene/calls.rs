@@ -236,10 +236,6 @@ impl By {
                 Guard::OfTask(guard) => self.task(guard.unlock()),
             }
         }
-        keeps(self, time: Duration) {
-            let guard = self.take_thread_guard();
-            self.thread(move || guard.keep_for(time).told());
-        }
         renews(self) {
             let guard = self.take_thread_guard();
             self.thread(move || {

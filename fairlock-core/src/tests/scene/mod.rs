@@ -203,7 +203,7 @@ impl Scene {
         self.clone()
     }
 
-    ops! { acquire Acquire release Release keep Keep renew Renew withdraw Withdraw }
+    ops! { acquire Acquire release Release renew Renew withdraw Withdraw }
 
     words! {
         /// Nobody is called now.

@@ -47,7 +47,6 @@ pub(crate) struct Call {
 
 pub(crate) const ACQUIRE: Call = Call::to(Op::Acquire);
 pub(crate) const RELEASE: Call = Call::to(Op::Release);
-pub(crate) const KEEP: Call = Call::to(Op::Keep);
 pub(crate) const RENEW: Call = Call::to(Op::Renew);
 pub(crate) const WITHDRAW: Call = Call::to(Op::Withdraw);
 

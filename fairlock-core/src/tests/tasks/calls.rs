@@ -52,24 +52,6 @@ fn a_call_behind_many_slow_ones_ends_in_time() {
     }
 }
 
-/// Its attempts are not answered, so each of them pauses on its thread.
-#[test]
-fn a_call_waits_for_no_lock_that_is_to_be_kept() {
-    let world = World::new();
-    let guard = world.locked("renewed");
-    let names: Vec<_> = (0..16).map(|number| number.to_string()).collect();
-    let guards: Vec<_> = names.iter().map(|name| world.locked(name)).collect();
-    world.store.take_down(Op::Keep);
-    let kept: Vec<_> = guards.into_iter().map(|guard| world.task(guard.keep_for(99 * S))).collect();
-    world.clock.advance(S);
-    let renewed = world.task(async move { guard.renew().await.map(|_| ()) });
-    world.settle();
-    renewed.ended().unwrap();
-    world.store.bring_up(Op::Keep);
-    world.clock.advance(2 * S);
-    kept.into_iter().for_each(|kept| kept.ended().unwrap());
-}
-
 /// The watchdog ends its pauses: no thread sleeps for it. A shutdown ends them too.
 #[test]
 fn a_leader_that_pauses_needs_no_thread() {

@@ -55,21 +55,15 @@ impl Actor {
             guard.lost().iter().for_each(|channel| known.listens_no_more(channel));
         }
         drop(known);
-        if let End::Keep(_) = end {
-            locked(&self.world.server).kept.extend(holds.iter().map(|(_, token)| *token));
-        }
         let what = format!("{end:?} {ask:?}, tokens {:?}", holds);
         let result = self.call(what, &life, Limit::AtOnce, &CancelToken::new(), || match end {
             End::Unlock => guard.unlock(&self.world),
-            End::Keep(at_least) => guard.keep_for(&self.world, at_least),
             End::Drop | End::Leak => {
                 drop(guard);
                 Ok(())
             }
         });
-        if let (End::Keep(_), Err(Error::Misuse { .. })) = (end, &result) {
-            self.world.count("keep: held by others too");
-        } else if matches!(end, End::Unlock | End::Keep(_)) {
+        if end == End::Unlock {
             judge::end(&self.world, result, &holds, began, &life, was_told);
         }
     }
