@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock::admin::LockKind;
 use fairlock_tests::dice::Dice;
 
-use crate::program::{Actor, Ask, End, Hurt, Op, Program, Settings, Several, Terms, Wait, What};
+use crate::program::{Actor, Ask, End, Hurt, Op, Program, Settings, Several, Terms, Unless, Wait, What};
 use crate::weather::{Fault, Harm};
 
 const MS: Duration = Duration::from_millis(1);
@@ -105,7 +105,16 @@ impl Plan {
     fn what(&self, dice: &mut Dice) -> What {
         let nth = index(dice, 4);
         match dice.roll(114) {
-            0..=32 => What::Take { ask: self.ask_by_any(dice), wait: wait(dice), listens: dice.roll(2) == 0 },
+            0..=32 => {
+                let (ask, wait) = (self.ask_by_any(dice), wait(dice));
+                let unless = self.unless(dice, ask.kind);
+                let wait = match unless {
+                    Some(Unless::Every(_) | Unless::NotWithin(_)) => Wait::No,
+                    Some(Unless::MostWaiting(_)) => Wait::UpTo(time_out(dice)),
+                    None => wait,
+                };
+                What::Take { ask: Ask { unless, ..ask }, wait, listens: dice.roll(2) == 0 }
+            }
             33..=60 => {
                 let end = dice.pick(&[End::Drop, End::Drop, End::Unlock, End::Unlock, End::Leak]);
                 What::GiveBack { guard: nth, end }
@@ -164,6 +173,16 @@ impl Plan {
         Several(chosen.fold(0, |several, (lock, _)| several | 1 << lock))
     }
 
+    fn unless(&self, dice: &mut Dice, kind: LockKind) -> Option<Unless> {
+        let period = long(dice, Duration::from_secs(90)).max(Duration::from_secs(1));
+        match (kind, dice.roll(18)) {
+            (LockKind::Fair | LockKind::Plain, 0) => Some(Unless::Every(period)),
+            (LockKind::Fair | LockKind::Plain, 1) => Some(Unless::NotWithin(period)),
+            (LockKind::Fair, 2) => Some(Unless::MostWaiting(1 + dice.roll(3) as u32)),
+            _ => None,
+        }
+    }
+
     /// By a thread or a task.
     fn ask_by_any(&self, dice: &mut Dice) -> Ask {
         let ask = self.ask(dice);
@@ -189,7 +208,7 @@ impl Plan {
             _ => Terms::Renewed,
         };
         let owner = (dice.roll(4) == 0).then(|| index(dice, 2));
-        Ask { lock, kind, units, terms, owner, by_task: false }
+        Ask { lock, kind, units, terms, owner, by_task: false, unless: None }
     }
 }
 

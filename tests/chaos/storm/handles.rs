@@ -9,7 +9,7 @@ use fairlock::{AsyncClient, AsyncHold, AsyncLock, Client, Guard, Lock, Result, S
 
 use crate::actor::Site;
 use crate::in_hand::{AnyGuard, Pending};
-use crate::program::{Ask, Several, Terms, Wait};
+use crate::program::{Ask, Several, Terms, Unless, Wait};
 use crate::server::name_of;
 use crate::task;
 use crate::world::{Using, World};
@@ -53,6 +53,14 @@ impl Handle {
     pub fn get(&self, world: &World, ask: Ask, wait: Wait) -> Result<Option<AnyGuard>> {
         if ask.by_task {
             let lock = self.for_tasks(ask)?;
+            if let Some(unless) = ask.unless {
+                let future = match unless {
+                    Unless::Every(period) => lock.every(period)?.try_lock(),
+                    Unless::NotWithin(time) => lock.not_within(time)?.try_lock(),
+                    Unless::MostWaiting(most) => lock.most_waiting(most)?.try_lock_for(timed(wait)),
+                };
+                return Ok(task::wait_for(world, future)?.granted().map(AnyGuard::Task));
+            }
             let guard = match wait {
                 Wait::No => task::wait_for(world, lock.try_lock())?.granted(),
                 Wait::UpTo(time) => task::wait_for(world, lock.try_lock_for(time))?.granted(),
@@ -61,8 +69,8 @@ impl Handle {
             return Ok(guard.map(AnyGuard::Task));
         }
         match self {
-            Handle::Thread(lock) => get(lock, wait),
-            Handle::Owned(lock) => get(lock, wait),
+            Handle::Thread(lock) => get(lock, wait, ask.unless),
+            Handle::Owned(lock) => get(lock, wait, ask.unless),
             Handle::Permits(semaphore) => Ok(match (wait, ask.units) {
                 (Wait::No, 1) => semaphore.try_acquire()?.granted(),
                 (Wait::No, units) => semaphore.try_acquire_many(units)?.granted(),
@@ -114,16 +122,24 @@ impl Handle {
     }
 }
 
-fn get<O: Ownership>(lock: &Lock<O>, wait: Wait) -> Result<Option<AnyGuard>>
+fn get<O: Ownership>(lock: &Lock<O>, wait: Wait, unless: Option<Unless>) -> Result<Option<AnyGuard>>
 where
     Guard<O>: Into<AnyGuard>,
 {
-    let guard = match wait {
-        Wait::No => lock.try_lock()?.granted(),
-        Wait::UpTo(time) => lock.try_lock_for(time)?.granted(),
-        Wait::Forever => Some(lock.lock()?),
+    let guard = match (unless, wait) {
+        (Some(Unless::Every(period)), _) => lock.every(period)?.try_lock()?.granted(),
+        (Some(Unless::NotWithin(time)), _) => lock.not_within(time)?.try_lock()?.granted(),
+        (Some(Unless::MostWaiting(most)), _) => lock.most_waiting(most)?.try_lock_for(timed(wait))?.granted(),
+        (None, Wait::No) => lock.try_lock()?.granted(),
+        (None, Wait::UpTo(time)) => lock.try_lock_for(time)?.granted(),
+        (None, Wait::Forever) => Some(lock.lock()?),
     };
     Ok(guard.map(Into::into))
+}
+
+/// The time of a wait with a limit.
+fn timed(wait: Wait) -> Duration {
+    if let Wait::UpTo(time) = wait { time } else { Duration::ZERO }
 }
 
 /// How work gets its lock.

@@ -82,8 +82,11 @@ impl Order {
         if let Acquired::Granted { token, .. } = *answer {
             return self.granted(world, lock.name.as_str(), request, token);
         }
-        let queue = self.lines.get_mut(lock.name.as_str());
-        let Some(waiter) = queue.and_then(|queue| queue.get_mut(&request)) else { return };
+        let Some(queue) = self.lines.get_mut(lock.name.as_str()) else { return };
+        if let Acquired::Declined(_) = answer {
+            queue.remove(&request);
+        }
+        let Some(waiter) = queue.get_mut(&request) else { return };
         match *answer {
             Acquired::Queued { ticket, latest, .. } if ticket > 0 => {
                 waiter.since = waiter.since.min(now);

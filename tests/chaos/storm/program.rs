@@ -78,6 +78,16 @@ pub struct Ask {
     pub owner: Option<usize>,
     /// Asked for as tasks do, by `to_async`: each call is an owner then.
     pub by_task: bool,
+    /// The condition of `try_lock` or `try_lock_for` for a fair or plain lock.
+    pub unless: Option<Unless>,
+}
+
+/// When an ask is declined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unless {
+    Every(Duration),
+    NotWithin(Duration),
+    MostWaiting(u32),
 }
 
 /// Some of the first eight locks.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use fairlock::admin::LockState;
 use fairlock::admin::{LockKind, LockName};
 use fairlock::backend::{
-    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Hold, LockId, Place, Renew, Renewal,
-    RequestId, Wait,
+    Acquire, Acquired, Backend, BackendError, BackendErrorKind, Condition, Declined, Hold, LockId, Place,
+    Renew, Renewal, RequestId, Wait,
 };
 use fairlock::{FencingToken, MemoryBackend};
 
@@ -35,6 +35,8 @@ pub struct LockAtServer {
     /// Who holds it, in the order of the tokens.
     pub holders: Vec<HeldAtServer>,
     last_token: u64,
+    /// The last token since a request named a period; none before.
+    noted: Option<u64>,
     /// Who waits in the queue, in the order in which they asked.
     queue: Vec<Waiter>,
     /// The number of each request that stood in the queue, and the ticket that it had then.
@@ -76,6 +78,7 @@ impl Server {
             name: LockName::new(&name_of(number)).expect("a good name"),
             holders: Vec::new(),
             last_token: 0,
+            noted: None,
             queue: Vec::new(),
             numbers: HashMap::new(),
             answered: None,
@@ -148,8 +151,11 @@ impl Server {
         if let Acquired::Granted { token, .. } = *answer {
             self.lock(ask.place.lock).answered = Some((token, ask.place.request));
         }
-        if !is_repeat && !matches!(answer, Acquired::Busy { .. }) {
+        if !is_repeat && !matches!(answer, Acquired::Busy { .. } | Acquired::Declined(_)) {
             self.put_back(world, life, &ask.place);
+        }
+        if let Some(wrong) = self.lock(ask.place.lock).is_wrong(ask, answer, is_repeat) {
+            world.found(Promise::Answer, format!("{}: {wrong}", ask.place.lock.name));
         }
         let state = self.observe(world, ask.place.lock);
         match answer {
@@ -313,6 +319,37 @@ pub fn taken_of(state: &LockState) -> u64 {
 }
 
 impl LockAtServer {
+    /// What the request's condition has against this answer. The token of a grant is the time by the server's clock.
+    fn is_wrong(&mut self, ask: &Acquire<'_>, answer: &Acquired, is_repeat: bool) -> Option<String> {
+        let Condition { not_granted, most_ahead, .. } = ask.condition;
+        let before = self.noted;
+        if not_granted.is_some() {
+            self.noted.get_or_insert(0);
+        }
+        match (answer, not_granted, before) {
+            (Acquired::Granted { token, .. }, Some(since), Some(before)) if !is_repeat => {
+                let since = since.at(Duration::from_micros(token.get()));
+                let is_done = before > 0 && Duration::from_micros(before) >= since;
+                is_done.then(|| format!("granted with {token}, though with {before} since {since:?}"))
+            }
+            (Acquired::Declined(Declined::Granted(at)), _, before) => {
+                let is_it = before.is_some_and(|before| Duration::from_micros(before) == *at);
+                (!is_it).then(|| format!("declined for a grant at {at:?}, and the last one was {before:?}"))
+            }
+            (Acquired::Declined(Declined::Ahead(ahead)), ..) => {
+                let is_so = most_ahead.is_some_and(|most| *ahead > most) && *ahead <= self.queue.len() as u64;
+                (!is_so).then(|| format!("declined for {ahead} ahead, where {} wait", self.queue.len()))
+            }
+            (Acquired::Queued { rank, .. }, ..) if ask.place.ticket == 0 => {
+                let key = (ask.place.owner.as_str().to_owned(), ask.place.request);
+                let is_new = !self.numbers.contains_key(&key);
+                (is_new && most_ahead.is_some_and(|most| *rank > most))
+                    .then(|| format!("queued behind {rank}"))
+            }
+            _ => None,
+        }
+    }
+
     fn leaves(&mut self, owner: &str, request: RequestId) -> Option<Waiter> {
         let at = self.queue.iter().position(|waiter| waiter.owner == owner && waiter.request == request)?;
         Some(self.queue.remove(at))
@@ -325,6 +362,7 @@ impl LockAtServer {
             world.found(Promise::Token, format!("{name}: token {token} after {}", self.last_token));
         }
         self.last_token = self.last_token.max(token.get());
+        self.noted = self.noted.map(|noted| noted.max(token.get()));
         // One that is not in the queue was granted at its first ask: it came after all of them.
         let of = self.answered.filter(|(answered, _)| *answered == token).map(|(_, request)| request);
         let is_its = |waiter: &Waiter| waiter.owner == owner && of.is_none_or(|of| of == waiter.request);

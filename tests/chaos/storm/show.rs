@@ -47,6 +47,7 @@ impl fmt::Debug for Ask {
             terms => write!(f, " {terms:?}")?,
         }
         self.owner.map_or(Ok(()), |owner| write!(f, " as owner {owner}"))?;
+        self.unless.map_or(Ok(()), |unless| write!(f, " {unless:?}"))?;
         f.write_str(if self.by_task { " as a task" } else { "" })
     }
 }

@@ -85,6 +85,7 @@ impl Actor {
             terms: Terms::Renewed,
             owner: None,
             by_task,
+            unless: None,
         });
         let asks: Vec<Ask> = asks.collect();
         asks.iter().for_each(|ask| self.forget_answers(&using, *ask));
