@@ -28,7 +28,7 @@ pub use messages::{
     Place, Released, Renew, Renewal, SHORTEST_PERIOD, Since, Wait, Waiter, Withdrawn, label_with_traceparent,
 };
 
-use crate::ids::{ClientId, FencingToken, LockKind};
+use crate::ids::{ClientId, FencingToken, LockKind, OwnerId};
 use crate::time::Clock;
 
 /// The most waiters that one [`inspect`](Backend::inspect) reads: a few milliseconds of a server's time.
@@ -141,6 +141,20 @@ pub trait Backend: Send + Sync + 'static {
     ///   queue may have changed: a place of the hold's own request is removed, since a late repeat of its `acquire` may have made
     ///   one.
     fn release(&self, holds: &[Hold<'_>]) -> Vec<Result<Released, BackendError>>;
+
+    /// Gives the hold to another owner: with the same request and token, a hold count of 1, and this lease from now.
+    ///
+    /// From then on nothing that names the former owner finds the hold: a renewal, a repeat or a release that arrives late. May be repeated.
+    /// It begins nothing, so it may also arrive late: then it finds the hold given to that owner, or to another, or gone.
+    ///
+    /// - [`Renewed`](Renewal::Renewed): the hold is `owner`'s, and lasts for `lease` from now.
+    /// - [`Lost`](Renewal::Lost): neither the former owner nor `owner` has this hold. Nothing has changed.
+    ///
+    /// The default gives nothing, and says so.
+    fn adopt(&self, hold: &Hold<'_>, owner: &OwnerId, lease: Duration) -> Result<Renewal, BackendError> {
+        let _ = (hold, owner, lease);
+        Err(BackendError::new(BackendErrorKind::InvalidConfig, "this backend can't give a hold to another owner"))
+    }
 
     /// Keeps holds and places alive, and hands a lock on that it finds free. Called by the watchdog only.
     ///
