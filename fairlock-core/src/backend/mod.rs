@@ -153,7 +153,10 @@ pub trait Backend: Send + Sync + 'static {
     /// The default gives nothing, and says so.
     fn adopt(&self, hold: &Hold<'_>, owner: &OwnerId, lease: Duration) -> Result<Renewal, BackendError> {
         let _ = (hold, owner, lease);
-        Err(BackendError::new(BackendErrorKind::InvalidConfig, "this backend can't give a hold to another owner"))
+        Err(BackendError::new(
+            BackendErrorKind::InvalidConfig,
+            "this backend can't give a hold to another owner",
+        ))
     }
 
     /// Keeps holds and places alive, and hands a lock on that it finds free. Called by the watchdog only.

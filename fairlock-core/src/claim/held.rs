@@ -262,6 +262,16 @@ impl Claim {
         }
     }
 
+    /// The hold is over here, and the server is not told. False: it is not certain, or is held more than once.
+    pub(crate) fn hand_over(&self, now: Instant) -> bool {
+        let state = &mut *self.lock_state();
+        let may = state.certain(now).is_some_and(|held| held.count == 1);
+        may && {
+            self.enter(state, Phase::Over(End::default()));
+            true
+        }
+    }
+
     /// Gives up one hold.
     pub(crate) fn unlock(&self, now: Instant) -> Unlocked {
         let state = &mut *self.lock_state();
@@ -320,6 +330,12 @@ impl Claim {
         let held = state.certain(now)?;
         let end = held.end.filter(|_| !matches!(self.terms, Terms::Fixed(_)));
         Some((held.token, held.count, self.terms.next_lease(now, end)))
+    }
+
+    /// What is said of a hold that could not be adopted.
+    pub(crate) fn not_adopted(&self) -> Lost {
+        let token = self.adopts.as_ref().map_or(FencingToken::new(0), |adopts| adopts.1);
+        self.lost(token, LostCause::Taken)
     }
 
     /// The loss of this hold, if the hold was marked as lost or has expired.

@@ -73,6 +73,8 @@ pub(crate) struct Claim {
     pub(crate) units: u32,
     /// When the request is declined.
     condition: Condition,
+    /// The claim goes on with a hold of this other owner. Its asks are attempts to adopt that hold.
+    adopts: Option<Box<(OwnerId, FencingToken)>>,
     /// When the first attempt was made.
     since: Instant,
     /// The settings of the client.
@@ -210,6 +212,7 @@ impl Claim {
             terms,
             units,
             condition: Condition::default(),
+            adopts: None,
             since,
             config: Arc::clone(config),
             signal: Signal::new(&config.clock),
@@ -221,6 +224,20 @@ impl Claim {
             spans: Spans::default(),
             state: Mutex::new(state),
         }
+    }
+
+    /// A claim that adopts this hold, with the hold's request, for another owner.
+    pub(crate) fn adopting(
+        hold: &Hold<'_>,
+        owner: OwnerId,
+        terms: Terms,
+        config: &Arc<Config>,
+        now: Instant,
+    ) -> Claim {
+        let Hold { lock, owner: former, request, token, units } = *hold;
+        let adopts = Some(Box::new((former.clone(), token)));
+        let claim = Claim::new(lock.clone(), owner, Wait::Forever, terms, units, config, now);
+        Claim { request, adopts, ..claim }
     }
 
     /// The claim of a request that names this condition.
@@ -265,6 +282,12 @@ impl Claim {
     pub(crate) fn acquire(&self) -> Acquire<'_> {
         let (place, lease, label) = (self.place(), self.terms.first_lease(), self.sent_label());
         Acquire { place, lease, label, condition: self.condition }
+    }
+
+    /// The hold that it adopts.
+    pub(crate) fn adopts(&self) -> Option<Hold<'_>> {
+        let (owner, token) = &**self.adopts.as_ref()?;
+        Some(Hold { owner, ..self.hold(*token) })
     }
 
     pub(crate) fn hold(&self, token: FencingToken) -> Hold<'_> {

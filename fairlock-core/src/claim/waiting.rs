@@ -318,7 +318,7 @@ impl Waiting {
                     then => then,
                 }
             }
-            Acquired::Busy { .. } if context.claim.wait == Wait::No => {
+            Acquired::Busy { .. } if context.claim.wait == Wait::No || context.claim.adopts.is_some() => {
                 (AfterAnswer::Over, Some(Phase::Over(End::default())))
             }
             Acquired::Busy { recheck_in } => self.keep_waiting(context, recheck_in),

@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use super::cleanup::CleanupRun;
 use super::release::WaitOutcome;
 use super::{Parts, count, end_of, without};
-use crate::backend::{Acquired, Answer, BackendError, BackendErrorKind, LockId, Wait, only, or_missing};
+use crate::backend::{
+    Acquired, Answer, BackendError, BackendErrorKind, Condition, Hold, LockId, Renewal, Wait, only,
+    or_missing,
+};
 use crate::claim::{AfterAnswer, CallerStep, Claim, Failure, GrantedBy, Joined, Patience, Terms};
 use crate::error::{Busy, Error, Result};
 use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
@@ -99,6 +102,27 @@ impl Parts<'_> {
             claim.end_wait(end_of(&begun, ""));
         }
         begun.map(|()| Some(claim))
+    }
+
+    /// Takes a hold over that another client has handed over. Its claim is new, and so is the claim's owner.
+    pub(crate) fn adopt(self, claim: &Arc<Claim>) -> Result<FencingToken> {
+        let _here = self.config.clock.attend();
+        let name = &claim.lock.name;
+        self.timers.start_watchdog().map_err(|error| Error::about(name, error))?;
+        let make = || (Arc::clone(claim), ());
+        self.ledger.registry.get_or_make(name, &claim.owner, |_: &Arc<Claim>| None, make);
+        // A drain or a shutdown that began meanwhile may have listed the claims without this claim.
+        if self.config.stop.is_closed() {
+            self.drop_share(claim);
+            return Err(error_of(name, Failure::Shutdown));
+        }
+        claim.begin_wait();
+        let (wait, condition) = (Wait::Forever, Condition::default());
+        let patience = Patience { wait, deadline: None, cancel: None, condition, keeps_place: false };
+        match self.wait_on(claim, &patience, self.config.now())? {
+            WaitOutcome::Granted(token) => Ok(token),
+            WaitOutcome::NotGranted | WaitOutcome::Again => Err(Error::Lost(claim.not_adopted())),
+        }
     }
 
     /// Waits for a claim that counts the caller.
@@ -192,8 +216,7 @@ impl Parts<'_> {
             };
             let make = || {
                 let (lock, owner) = (lock.clone(), owner.clone());
-                let claim =
-                    Claim::new(lock, owner, patience.wait, terms, units, self.config, began);
+                let claim = Claim::new(lock, owner, patience.wait, terms, units, self.config, began);
                 let claim = Arc::new(claim.on(patience.condition));
                 (Arc::clone(&claim), (claim, Joined::Waiting))
             };
@@ -306,8 +329,21 @@ impl Parts<'_> {
     /// Asks the server, and does what follows from the answer. `sent`: the time before the ask. Returns the time after it.
     pub(crate) fn ask(self, claim: &Arc<Claim>, sent: Instant) -> Instant {
         let under_way = UnderWay { parts: self, claim, sent };
-        let answer = only(self.backend.acquire(&[claim.acquire()]));
+        let answer = match claim.adopts() {
+            None => only(self.backend.acquire(&[claim.acquire()])),
+            Some(hold) => self.ask_to_adopt(&hold, claim),
+        };
         under_way.answered(answer)
+    }
+
+    /// "Busy": another owner has the hold, or nobody.
+    fn ask_to_adopt(self, hold: &Hold<'_>, claim: &Claim) -> Answer<Acquired> {
+        let lease = claim.terms.first_lease();
+        match self.backend.adopt(hold, &claim.owner, lease)? {
+            Renewal::Renewed => Ok(Acquired::Granted { token: hold.token, lease }),
+            Renewal::Lost => Ok(Acquired::Busy { recheck_in: Duration::ZERO }),
+            _ => Err(BackendError::senseless()),
+        }
     }
 
     /// The same for many claims, in one call. Returns whether the server is silent: it has answered for none of them. An error that

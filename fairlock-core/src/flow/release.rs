@@ -107,6 +107,23 @@ impl<'a> Parts<'a> {
         }
     }
 
+    /// Ends the claim, and leaves its only hold to whoever adopts the hold.
+    pub(crate) fn hand_over(self, claim: &Arc<Claim>) -> Result<()> {
+        let _here = claim.config.clock.attend();
+        wait_while(claim, Claim::is_asking); // as an unlock does: a late ask would begin the request anew
+        let now = claim.config.now();
+        let held_for = claim.held_for(now).unwrap_or_default();
+        if !claim.hand_over(now) {
+            self.unlock(claim, Effort::Persistent)?;
+            let reason = "it is held more than once: only the last guard of an owner can hand it over, and this one was unlocked";
+            return Err(Error::Misuse { lock: claim.lock.name.clone(), reason: reason.to_owned() });
+        }
+        self.ledger.retire(claim);
+        self.ledger.counters.happened(&claim.lock, Event::Held(held_for));
+        claim.end_hold("handed_over");
+        Ok(())
+    }
+
     /// Gives up a hold that its caller can't use, whatever comes of that.
     pub(crate) fn unlock_unused(self, claim: &Arc<Claim>) {
         if let Err(error) = self.unlock(claim, Effort::Once) {

@@ -19,7 +19,7 @@ use crate::backend::{BackendError, BackendErrorKind, Condition, IntoBackend, Loc
 use crate::claim::{Claim, Terms};
 use crate::config::LONGEST;
 use crate::error::{Error, Lost, Result};
-use crate::ids::{ClientId, LockKind};
+use crate::ids::{ClientId, LockKind, LockName};
 use crate::shared::Handles;
 use crate::shutdown::{drain, shut_down};
 use crate::snapshot::{HeldLock, WaitingRequest};
@@ -101,7 +101,11 @@ impl Client {
     /// # Errors
     /// As [`semaphore`](Self::semaphore).
     pub fn lock_of(&self, name: impl AsRef<str>, kind: LockKind) -> Result<Lock> {
-        let name = self.0.config.name(name.as_ref())?;
+        self.lock_named(self.0.config.name(name.as_ref())?, kind)
+    }
+
+    /// The same by the full name.
+    pub(super) fn lock_named(&self, name: LockName, kind: LockKind) -> Result<Lock> {
         self.0.config.check_running(Some(&name))?;
         if !self.0.backend.supports(kind) {
             let why = format!("you asked for a {kind}, and {}", self.0.backend.keeps_only());

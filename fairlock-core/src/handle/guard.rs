@@ -163,6 +163,15 @@ impl<O: Ownership> Guard<O> {
         self.shared.parts().unlock(&self.claim, Effort::Persistent)
     }
 
+    pub(super) fn shared(&self) -> &Arc<Handles> {
+        &self.shared
+    }
+
+    /// The drop has nothing to do.
+    pub(super) fn spend(&mut self) {
+        self.spent = true;
+    }
+
     /// Gives the hold up in this client, without telling the server.
     pub(super) fn give_up(&mut self) -> GivenUp<'_> {
         self.spent = true;

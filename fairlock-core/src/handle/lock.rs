@@ -52,6 +52,10 @@ impl<O: Ownership> Lock<O> {
         self.0.lock.name.as_str()
     }
 
+    pub(super) fn terms(&self) -> Terms {
+        self.0.terms
+    }
+
     pub(super) fn lock_name(&self) -> &LockName {
         &self.0.lock.name
     }

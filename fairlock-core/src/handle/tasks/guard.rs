@@ -73,6 +73,14 @@ impl AsyncGuard {
         AsyncGuard { hold: AsyncHold { shared, claim, token, ends }, spent: false }
     }
 
+    pub(in crate::handle) fn of(shared: &Arc<Handles>, claim: Arc<Claim>, token: FencingToken) -> AsyncGuard {
+        AsyncGuard::new(Arc::clone(shared), claim, token, Ends::new(shared))
+    }
+
+    pub(in crate::handle) fn ends(&self) -> Ends {
+        self.ends.clone()
+    }
+
     /// Releases the lock, and waits until the server has said so. Once it was polled the release goes on, even if this future is
     /// dropped.
     ///
