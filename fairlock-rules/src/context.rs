@@ -73,6 +73,7 @@ impl StoreContext {
         OperationContext {
             lock,
             now,
+            since_1970: None,
             presence,
             store_context: self,
             call: 0,
@@ -82,10 +83,15 @@ impl StoreContext {
     }
 }
 
+fn whole_micros(time: Moment) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX).min(LAST_BY_CLOCK)
+}
+
 /// What operations on one lock need beside its state.
 pub struct OperationContext<'a> {
     lock: &'a LockName,
     pub(crate) now: Moment,
+    since_1970: Option<Moment>,
     pub(crate) presence: &'a dyn Fn(&OwnerId) -> Presence,
     store_context: &'a mut StoreContext,
     /// The number of the operation: a waiter that asks in this operation learns of a grant by the answer.
@@ -96,6 +102,13 @@ pub struct OperationContext<'a> {
 }
 
 impl OperationContext<'_> {
+    /// For a store whose clock does not count from 1970: what the time since then is at this moment. Periods go by it.
+    #[must_use]
+    pub fn at_wall_clock(mut self, since_1970: Moment) -> Self {
+        self.since_1970 = Some(since_1970);
+        self
+    }
+
     /// Whether the operation makes this mistake.
     #[cfg(feature = "model")]
     pub(crate) fn is(&self, wrong: Wrong) -> bool {
@@ -126,7 +139,18 @@ impl OperationContext<'_> {
     }
 
     fn micros(&self) -> u64 {
-        u64::try_from(self.now.as_micros()).unwrap_or(u64::MAX).min(LAST_BY_CLOCK)
+        whole_micros(self.now)
+    }
+
+    /// By which periods go.
+    pub(crate) fn micros_since_1970(&self) -> u64 {
+        whole_micros(self.since_1970.unwrap_or(self.now))
+    }
+
+    /// When that grant was, in microseconds since 1970: its number, which is ahead of a clock that was set back; but numbers do not follow
+    /// a clock that does not count from 1970.
+    pub(crate) fn granted_at(&self, token: FencingToken) -> u64 {
+        self.since_1970.map_or(token.get(), whole_micros)
     }
 
     pub(crate) fn next_token(&mut self) -> FencingToken {

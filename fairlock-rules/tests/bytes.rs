@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use fairlock_core::backend::{Acquire, Acquired, Hold, LockId, Place, Renew, Renewal, RequestId, Wait};
+use fairlock_core::backend::{
+    Acquire, Acquired, Hold, LockId, Place, Renew, Renewal, RequestId, Since, Wait,
+};
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 use fairlock_rules::{DecodeError, LockEntry, Moment, Presence, StoreContext, WakeUp, WakeUpKind};
 use proptest::prelude::*;
@@ -20,9 +22,11 @@ type Step = (What, u64, u64);
 enum What {
     Ask(Wait),
     AskForAll,
+    /// Once in five seconds.
+    AskEvery,
+    AskBehindOne,
     Renew,
     Release,
-
     Withdraw,
     Kick,
     TakeHold,
@@ -34,10 +38,20 @@ enum What {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     use What::*;
-    let what =
-        [Ask(Wait::Forever), Ask(Wait::Forever), Ask(Wait::No), AskForAll, Renew, Renew, Release, Release]
-            .into_iter()
-            .chain([Withdraw, Kick, TakeHold, Force, OtherKind, LoseHolds, LoseQueue]);
+    let what = [
+        Ask(Wait::Forever),
+        Ask(Wait::Forever),
+        Ask(Wait::No),
+        AskForAll,
+        AskEvery,
+        AskBehindOne,
+        Renew,
+        Renew,
+        Release,
+        Release,
+    ]
+    .into_iter()
+    .chain([Withdraw, Kick, TakeHold, Force, OtherKind, LoseHolds, LoseQueue]);
     let after = prop_oneof![6 => 0..50_u64, 3 => 50..3_000_u64, 1 => 3_000..100_000_u64];
     let step = (proptest::sample::select(what.collect::<Vec<_>>()), 0..90_u64, after);
     proptest::collection::vec(step, 1..200)
@@ -72,13 +86,22 @@ impl World {
         let presence = |owner: &OwnerId| Presence::if_listening(owner.client() != "c2");
         let context = &mut store_context.operation(&lock.name, *now, &presence);
         let answer = match what {
-            What::Ask(_) | What::AskForAll => {
+            What::Ask(_) | What::AskForAll | What::AskEvery | What::AskBehindOne => {
                 if let What::Ask(wait) = what {
                     place.wait = wait;
-                } else {
+                } else if matches!(what, What::AskForAll) {
                     place.units = lock.kind.capacity();
+                } else if matches!(what, What::AskEvery) {
+                    place.wait = Wait::No;
                 }
                 let mut ask = Acquire::new(place, lease);
+                match what {
+                    What::AskEvery => {
+                        ask.condition.not_granted = Some(Since::PeriodBegan(Duration::from_secs(5)))
+                    }
+                    What::AskBehindOne => ask.condition.most_ahead = Some(1),
+                    _ => {}
+                }
                 ask.label = "worker";
                 let answer = entry.acquire(context, &ask);
                 match answer {
@@ -119,7 +142,11 @@ impl World {
         });
         let mut told: Vec<_> = told.collect();
         told.sort();
-        (format!("{answer} {seen:?} {:?}", entry.over_at()), told, store_context.last_number())
+        (
+            format!("{answer} {seen:?} {:?}", (entry.over_at(), entry.note_ends())),
+            told,
+            store_context.last_number(),
+        )
     }
 }
 

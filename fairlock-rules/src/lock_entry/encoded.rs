@@ -4,7 +4,7 @@ use fairlock_core::LockKind;
 
 use super::LockEntry;
 use super::holds::{GrantedHold, Holds};
-use crate::bytes::{Coded, DecodeError, LAYOUT, read, read_list, write_list};
+use crate::bytes::{Coded, DecodeError, LAYOUT, WITHOUT_NOTE, read, read_list, write_list};
 use crate::queue::Queue;
 
 impl LockEntry {
@@ -15,14 +15,15 @@ impl LockEntry {
 
     /// The same, behind what a store writes before.
     pub fn encode_behind(&self, mut out: Vec<u8>) -> Vec<u8> {
-        let LockEntry { kind, holds, queue, interest, calls: _, grace: _ } = self;
-        out.push(LAYOUT);
+        let LockEntry { kind, holds, queue, interest, note, calls: _, grace: _ } = self;
+        out.push(if note.is_some() { LAYOUT } else { WITHOUT_NOTE });
         // The number of units tells the kind, as far as it matters; 0 for one holder at a time, whether fair or plain.
         let units = if kind.is_shared() { u64::from(kind.capacity()) + 1 } else { 0 };
         units.write(&mut out);
         write_list(holds.iter().collect::<Vec<_>>().into_iter(), &mut out);
         queue.write(&mut out);
         interest.write(&mut out);
+        note.iter().for_each(|note| note.write(&mut out));
         out
     }
 
@@ -32,20 +33,20 @@ impl LockEntry {
     /// For the layout of a later version, and for bytes that `encode` can't have written. Damage does not always show: a changed time is a
     /// time.
     pub fn decode(bytes: &[u8], last: u64) -> Result<LockEntry, DecodeError> {
-        let mut rest = match bytes {
-            [LAYOUT, rest @ ..] => rest,
+        let (has_note, mut rest) = match bytes {
+            [layout @ (WITHOUT_NOTE | LAYOUT), rest @ ..] => (*layout == LAYOUT, rest),
             [found, ..] if *found > LAYOUT => {
                 return Err(DecodeError::Newer { found: *found, known: LAYOUT });
             }
             _ => return Err(DecodeError::Damaged { at: 0 }),
         };
-        let entry = read_entry(&mut rest, last).filter(|_| rest.is_empty());
+        let entry = read_entry(&mut rest, last, has_note).filter(|_| rest.is_empty());
         entry.ok_or(DecodeError::Damaged { at: bytes.len() - rest.len() })
     }
 }
 
 /// A token or a ticket after the last number would be drawn a second time.
-fn read_entry(from: &mut &[u8], last: u64) -> Option<LockEntry> {
+fn read_entry(from: &mut &[u8], last: u64, has_note: bool) -> Option<LockEntry> {
     let kind = match read::<u64>(from)?.checked_sub(1).map(u32::try_from) {
         None => LockKind::Fair,
         Some(Ok(u32::MAX)) => LockKind::ReadWrite,
@@ -63,7 +64,9 @@ fn read_entry(from: &mut &[u8], last: u64) -> Option<LockEntry> {
     })?;
     let queue: Queue = read(from)?;
     let is_drawn = queue.places().next_back().is_none_or(|(ticket, _)| ticket <= last);
-    is_drawn.then_some(LockEntry { kind, holds, queue, interest: read(from)?, ..LockEntry::default() })
+    let interest = read(from)?;
+    let note = if has_note { Some(read(from)?) } else { None };
+    is_drawn.then_some(LockEntry { kind, holds, queue, interest, note, ..LockEntry::default() })
 }
 
 impl Coded for GrantedHold {
@@ -95,7 +98,7 @@ mod tests {
         let decode = |bytes: &[u8]| LockEntry::decode(bytes, 2);
         assert!(decode(&bytes).is_ok_and(|entry| entry.is_empty()));
         let error = |bytes: &[u8]| decode(bytes).err().map(|error| error.to_string());
-        assert_eq!(error(&[2]).as_deref(), Some("the lock's state has layout 2"));
+        assert_eq!(error(&[3]).as_deref(), Some("the lock's state has layout 3"));
         for nothing in [&[][..], &[0]] {
             assert_eq!(error(nothing).as_deref(), Some("the lock's state is damaged at byte 0"));
         }

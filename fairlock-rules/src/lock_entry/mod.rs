@@ -11,6 +11,7 @@ use crate::queue::Queue;
 
 mod encoded;
 mod holds;
+mod note;
 mod operations;
 #[cfg(feature = "model")]
 mod parts;
@@ -20,6 +21,7 @@ mod sole_hold;
 
 pub use holds::GrantedHold;
 use holds::{FEW, Holds};
+use note::Note;
 #[cfg(feature = "model")]
 pub use parts::Parts;
 pub use renewal::{lock_of, renew_by_lock};
@@ -48,6 +50,8 @@ pub struct LockEntry {
     holds: Holds,
     queue: Queue,
     interest: Interest,
+    /// None for a lock that nobody wants once in a period.
+    note: Option<Note>,
     /// How many operations there were: tells operations apart. Not part of the state.
     calls: u64,
     /// Until when the lock grants nothing. Not part of the state.
@@ -57,18 +61,18 @@ pub struct LockEntry {
 impl Default for LockEntry {
     fn default() -> LockEntry {
         let (holds, queue, interest) = (Holds::default(), Queue::default(), Interest::default());
-        LockEntry { kind: LockKind::Fair, holds, queue, interest, calls: 0, grace: None }
+        LockEntry { kind: LockKind::Fair, holds, queue, interest, note: None, calls: 0, grace: None }
     }
 }
 
 impl LockEntry {
-    /// Whether no request holds the lock or waits for it, and the entry can be dropped.
+    /// Whether no request holds the lock or waits for it, nothing is noted, and the entry can be dropped.
     pub fn is_empty(&self) -> bool {
-        self.holds.is_empty() && self.queue.is_empty() && self.interest.is_empty()
+        self.holds.is_empty() && self.queue.is_empty() && self.interest.is_empty() && self.note.is_none()
     }
 
     /// From when on the entry can be dropped, if no operation comes until then: the holds are over, and the waiters have been silent
-    /// for too long.
+    /// for too long. But not before [`note_ends`](LockEntry::note_ends).
     pub fn over_at(&self) -> Moment {
         let holds = self.holds.iter().map(|hold| hold.ends).max().unwrap_or_default();
         holds.max(self.queue.over_at()).max(self.interest.over_at())
@@ -77,7 +81,7 @@ impl LockEntry {
     /// From when on a store can forget the entry and the last number: a day after the last use, so that tokens grow even if the
     /// clock is set back. Numbers follow the clock, so the last number tells when the last use was.
     pub fn forget_at(&self, last: u64) -> Moment {
-        self.over_at().max(Duration::from_micros(last)).saturating_add(A_DAY)
+        self.over_at().max(self.note_ends()).max(Duration::from_micros(last)).saturating_add(A_DAY)
     }
 
     /// Until this moment the entry grants nothing, as if a hold ended then: the store may have forgotten holds. The store repeats

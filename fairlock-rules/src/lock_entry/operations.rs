@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, LockId, LockState, MOST_INSPECTED, Place, Released,
-    Wait, Withdrawn,
+    Acquire, Acquired, BackendError, Declined, ForceReleased, Hold, LockId, LockState,
+    MOST_INSPECTED, Place, Released, Wait, Withdrawn,
 };
 use fairlock_core::{LockKind, LockName};
 
@@ -31,6 +31,9 @@ impl LockEntry {
         ask: &Acquire<'_>,
     ) -> Result<Acquired, BackendError> {
         self.read(context);
+        if let Some(declined) = self.declines(context, ask) {
+            return Ok(Acquired::Declined(declined));
+        }
         if let Err(error) = self.check_place(context, &ask.place) {
             self.hand_on_if_free(context);
             return Err(error);
@@ -64,12 +67,18 @@ impl LockEntry {
 
         // A newcomer gets its units if they are free and no waiter is ahead.
         let is_granted = plan.grants.iter().any(|hold| hold.is_of(owner, request));
+        let mut declined = None;
         if own.is_none() {
             let place = self.queue.new_place(heartbeat, context.label(ask.label), context.now);
             if !plan.blocked && units <= self.kind.capacity().saturating_sub(plan.used) {
                 plan.grant(context, &place, ask.lease);
             } else if queues {
-                plan.join(context, place);
+                let ahead = self.queue.length().saturating_sub(plan.leaves.len() as u64);
+                declined =
+                    ask.condition.most_ahead.filter(|most| ahead > *most).map(|_| Declined::Ahead(ahead));
+                if declined.is_none() {
+                    plan.join(context, place);
+                }
             }
         } else if !queues && !is_granted {
             plan.leaves.extend(own);
@@ -78,6 +87,9 @@ impl LockEntry {
         self.tell(context, plan);
         if let Some(hold) = self.holds.of(owner, request) {
             return Ok(hold.granted(context.now));
+        }
+        if let Some(declined) = declined {
+            return Ok(Acquired::Declined(declined));
         }
         Ok(if queues { self.queued(context, &ask.place) } else { self.busy(context, ask) })
     }

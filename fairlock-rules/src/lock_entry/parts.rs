@@ -5,6 +5,7 @@ use fairlock_core::LockKind;
 
 use super::LockEntry;
 use super::holds::{GrantedHold, Holds};
+use super::note::Note;
 use crate::interest::Interest;
 use crate::queue::{Queue, QueueParts};
 
@@ -17,28 +18,29 @@ pub struct Parts {
     /// The queue.
     pub queue: QueueParts,
     interest: Interest,
+    note: Option<Note>,
 }
 
 impl Parts {
     /// The parts of a state in which no request waits for a plain lock.
     pub fn new(kind: LockKind, holds: Vec<GrantedHold>, queue: QueueParts) -> Parts {
-        Parts { kind, holds, queue, interest: Interest::default() }
+        Parts { kind, holds, queue, interest: Interest::default(), note: None }
     }
 }
 
 impl From<LockEntry> for Parts {
     fn from(entry: LockEntry) -> Parts {
-        let LockEntry { kind, holds, queue, interest, calls: _, grace: _ } = entry;
-        Parts { kind, holds: holds.iter().cloned().collect(), queue: queue.into(), interest }
+        let LockEntry { kind, holds, queue, interest, note, calls: _, grace: _ } = entry;
+        Parts { kind, holds: holds.iter().cloned().collect(), queue: queue.into(), interest, note }
     }
 }
 
 impl From<Parts> for LockEntry {
     fn from(parts: Parts) -> LockEntry {
-        let Parts { kind, holds: kept, queue, interest } = parts;
+        let Parts { kind, holds: kept, queue, interest, note } = parts;
         let mut holds = Holds::default();
         kept.into_iter().for_each(|hold| holds.add(hold));
-        LockEntry { kind, holds, queue: Queue::from(queue), interest, ..LockEntry::default() }
+        LockEntry { kind, holds, queue: Queue::from(queue), interest, note, ..LockEntry::default() }
     }
 }
 

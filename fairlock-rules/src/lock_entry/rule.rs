@@ -129,6 +129,8 @@ pub(super) struct Plan {
     pub(super) joins: Option<(u64, QueuedPlace)>,
     /// Whether all others have to wait: the first waiter does not fit, or the queue rests.
     pub(super) blocked: bool,
+    /// When the last of the new holds was granted: microseconds since 1970; 0 without one.
+    pub(super) granted: u64,
     /// The ticket of a place whose request asks without a wait.
     pub(super) impatient: Option<u64>,
 }
@@ -146,6 +148,7 @@ impl Plan {
             self.wake_ups.push((owner.clone(), WakeUpKind::Granted { request, token }));
         }
         self.used += place.units;
+        self.granted = context.granted_at(token);
         self.grants.push(GrantedHold {
             owner,
             request,
@@ -184,6 +187,9 @@ impl LockEntry {
         for hold in plan.grants.drain(..) {
             self.interest.remove(&hold.owner, hold.request);
             self.holds.add(hold);
+        }
+        if let Some(note) = self.note.as_mut().filter(|_| plan.granted > 0) {
+            note.is_granted(plan.granted);
         }
         if let Some((ticket, place)) = plan.joins.take() {
             self.queue.insert(ticket, place);
