@@ -10,9 +10,11 @@
 //! | `readers`, `permits`, `shared`, `units` | locks that several owners hold |
 //! | `tasks` | the same by futures: waits, work, terms, several locks, the calls of a client |
 //! | `lock_all`, `insight` | several locks at once, what an operator sees and does |
+//! | `conditions` | asks that are declined: once in a period, and with too many ahead |
 //! | `requests`, `tickets`, `releases` | repeats, forgotten places and late releases, by calls of the backend itself |
 //! | `forward`, `time` | no cases: a backend that changes a few methods of another backend; the time of a store with a clock of its own |
 
+mod conditions;
 mod exclusion;
 pub mod forward;
 mod holds;
@@ -34,6 +36,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use conditions::*;
 pub use exclusion::*;
 pub use holds::*;
 pub use insight::*;
@@ -214,6 +217,13 @@ macro_rules! conformance_tests {
             a_leaked_hold_is_released_by_unlock
             an_owner_is_independent_of_threads
             renew_asks_the_server_and_prolongs
+            a_lock_is_granted_once_in_a_period
+            a_lock_is_granted_again_a_time_after_its_last_grant
+            from_the_first_ask_for_a_period_on_any_grant_counts
+            a_noted_grant_outlasts_other_uses_of_the_lock
+            a_repeat_of_the_granted_ask_keeps_its_hold
+            a_declined_request_leaves_nothing
+            a_newcomer_with_too_many_ahead_is_declined
             inspect_shows_holder_and_count
             inspect_reads_the_part_of_the_queue_that_is_asked_for
             a_waiter_is_found_in_the_queue_and_its_place_can_be_taken
@@ -314,6 +324,7 @@ mod tests {
     fn every_case_is_in_the_list() {
         let list = include_str!("lib.rs");
         let files = [
+            include_str!("conditions.rs"),
             include_str!("exclusion.rs"),
             include_str!("holds.rs"),
             include_str!("insight.rs"),

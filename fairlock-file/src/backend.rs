@@ -93,7 +93,8 @@ impl FileBackend {
             // Decide.
             let (now, mut store_context) = (files.machine.now(), StoreContext::after(last));
             let presence = |owner: &OwnerId| presence_of(&files.dir, owner.client());
-            let answer = decide(&mut entry, &mut store_context.operation(lock, now, &presence));
+            let context = store_context.operation(lock, now, &presence);
+            let answer = decide(&mut entry, &mut context.at_wall_clock(files.machine.since_1970()));
             // Write back.
             let new = State::encode(lock, files.machine.boot, store_context.last_number(), &entry);
             if new != content.bytes {

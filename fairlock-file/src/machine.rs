@@ -43,6 +43,15 @@ impl Machine {
         }
         since(ClockId::Monotonic)
     }
+
+    /// The wall clock, which is for periods alone.
+    pub(crate) fn since_1970(&self) -> Moment {
+        #[cfg(test)]
+        if self.moved.is_some() {
+            return self.now();
+        }
+        since_1970()
+    }
 }
 
 fn since(clock: ClockId) -> Duration {
@@ -85,8 +94,11 @@ fn boot_in(path: &Path) -> Result<u128, BackendError> {
 
 /// Where the tokens of a new lock begin: past those of any former lock of its name, if the wall clock is right.
 pub(crate) fn first_number() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
+    u64::try_from(since_1970().as_micros()).unwrap_or(u64::MAX)
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -159,8 +159,9 @@ impl State {
         )
     }
 
-    /// The state in these bytes. What an earlier boot left is over, since all its processes are. The numbers go on at the clock: when
-    /// the machine stopped, the system may have lost what the last steps wrote. Without bytes it has also lost the name.
+    /// The state in these bytes. What an earlier boot left is over, since all its processes are; the note of its last grant is not. The
+    /// numbers go on at the clock: when the machine stopped, the system may have lost what the last steps wrote. Without bytes it has also
+    /// lost the name.
     pub(crate) fn decode(bytes: &[u8], boot: u128) -> Result<State, DecodeError> {
         let lost = Some((!boot, 0, "", bytes)).filter(|_| bytes.is_empty());
         let (of_boot, last, name, entry) =
@@ -170,8 +171,9 @@ impl State {
             entry if of_boot == boot => Ok(State { name, last, entry: entry?, former: None }),
             Err(newer @ DecodeError::Newer { .. }) => Err(newer),
             former => {
-                let (last, entry) = (last.max(machine::first_number()), LockEntry::default());
-                Ok(State { name, last, entry, former: former.ok() })
+                let (last, former) = (last.max(machine::first_number()), former.ok());
+                let entry = former.as_ref().map(LockEntry::after_reboot).unwrap_or_default();
+                Ok(State { name, last, entry, former })
             }
         }
     }

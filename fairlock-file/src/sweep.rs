@@ -86,7 +86,8 @@ fn ours(path: &Path) -> io::Result<(File, Metadata, Vec<u8>)> {
 fn remove_unused(files: &LockFiles, path: &Path, file: &File) -> io::Result<()> {
     file.try_lock()?;
     let (_, state) = State::read(file, files.machine.boot)?;
-    let is_unused = state.entry.over_at() <= files.machine.now();
+    let machine = &files.machine;
+    let is_unused = state.entry.over_at() <= machine.now() && state.entry.note_ends() <= machine.since_1970();
     // Looked at once more, now that nobody else can use the file.
     let found = file.metadata()?;
     let has_name = is_at(path, dir::identity(&found))?;

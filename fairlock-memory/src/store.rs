@@ -128,7 +128,7 @@ impl Shared {
     }
 }
 
-/// The locks of a shard that are held or waited for. Some empty entries are kept for reuse, and count as absent.
+/// The locks of a shard that are held or waited for, or whose last grants are noted. Some empty entries are kept for reuse, and count as absent.
 pub(crate) struct Store {
     locks: HashTable<(LockName, LockEntry)>,
     store_context: StoreContext,
@@ -185,7 +185,7 @@ impl Store {
                     if locks.len() > *sweep_above {
                         // Otherwise, only a call for the same lock removes what has expired: dead holders and waiters of
                         // locks that are never used again would stay for ever. Redis has TTLs for this.
-                        locks.retain(|(_, entry)| now < entry.over_at());
+                        locks.retain(|(_, entry)| now < entry.over_at().max(entry.note_ends()));
                         *sweep_above = FEW_LOCKS.max(locks.len() * 2);
                     }
                 }

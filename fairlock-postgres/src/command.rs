@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, ForceReleased, Hold, LockId, Place, Released, Renew, Renewal, RequestId, Wait,
-    Withdrawn,
+    Acquire, Acquired, Condition, ForceReleased, Hold, LockId, Place, Released, Renew, Renewal,
+    RequestId, Wait, Withdrawn,
 };
 use fairlock_core::{FencingToken, OwnerId};
 use fairlock_rules::{LockEntry, OperationContext};
@@ -17,6 +17,7 @@ pub(crate) enum Command {
         place: Named,
         lease: Duration,
         label: String,
+        condition: Condition,
     },
     Release(Named),
     /// The items, with the count of a hold or none for a place, and the lease.
@@ -41,7 +42,8 @@ pub(crate) struct Named {
 
 impl Command {
     pub(crate) fn acquire(ask: &Acquire<'_>) -> Command {
-        Command::Acquire { place: (&ask.place).into(), lease: ask.lease, label: ask.label.to_owned() }
+        let (lease, label, condition) = (ask.lease, ask.label.to_owned(), ask.condition);
+        Command::Acquire { place: (&ask.place).into(), lease, label, condition }
     }
 
     /// The items are of one lock.
@@ -59,6 +61,12 @@ impl Command {
         matches!(self, Command::Acquire { .. } | Command::Release(_) | Command::Renew(_))
     }
 
+    /// Whether the decision is made on a row that was read just now: one of an earlier time might be in the period before, and so decline
+    /// the only ask of this period.
+    pub(crate) fn needs_the_time(&self) -> bool {
+        matches!(self, Command::Acquire { condition, .. } if condition.not_granted.is_some())
+    }
+
     /// Decides. `late`: how much earlier than the request the time of the decision is, at most. The times of the request and of the answer
     /// count from there.
     pub(crate) fn decide(
@@ -68,9 +76,9 @@ impl Command {
         late: Duration,
     ) -> Result<Answer, Failure> {
         let mut answer: Answer = match self {
-            Command::Acquire { place, lease, label } => {
+            Command::Acquire { place, lease, label, condition } => {
                 let mut ask = Acquire::new(place.place(late), lease.saturating_add(late));
-                ask.label = label;
+                (ask.label, ask.condition) = (label, *condition);
                 entry.acquire(context, &ask).map_err(Failure::by_rules)?.into()
             }
             Command::Release(hold) => entry.release(context, &hold.hold()).into(),

@@ -25,6 +25,8 @@
 //! - **The row is another one by now**: the swap finds another revision under the row lock, and writes nothing.
 //! - **The time of the decision** is that of an earlier answer and what has passed since: never ahead of the server's clock, or the swap is
 //!   not done. By as much as it may be too early, leases and TTLs of the questions are longer, and durations in answers shorter.
+//! - **A period ends about then**: by an earlier time an ask of once in a period would be declined for the grant of the period before, though
+//!   no other ask may come in this one. So such an ask is decided on a row that was read just now.
 //! - **A swap arrives late**, after its repeat was answered and the hold released, or its client has gone: each swap has the end of its
 //!   first call as its end, by the server's clock.
 //! - **A repeat comes while the first attempt is on its way to its commit**, as behind a silent standby: a plain read does not see that. A
@@ -213,6 +215,9 @@ impl Step<'_> {
     fn guess(&mut self, lock: &LockName) -> Option<Swap> {
         let (store, is_of_requests) = (self.store, self.is_of_requests(lock));
         let questions = self.asked.get_mut(lock)?;
+        if questions.iter().any(|question| question.command.needs_the_time()) {
+            return None;
+        }
         let (now, late) = store.recent.clock(Instant::now())?;
         let mut decide = |row: Option<&Row>, now| {
             Swap::decide(store, lock, questions, row, Clock { now, late, waited: None }).ok()?

@@ -1,6 +1,7 @@
 //! What the conformance suite can't know: columns, layouts, rows, and other sessions.
 
 mod doctor;
+mod periods;
 mod windows;
 
 use std::io::Write;

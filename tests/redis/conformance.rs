@@ -112,6 +112,10 @@ mod redisson_fair {
         a_fixed_lease_ends_by_itself
         a_hold_can_be_taken_by_force_and_its_holder_is_told
         a_kept_lock_is_taken_until_its_end
+        a_lock_is_granted_once_in_a_period
+        from_the_first_ask_for_a_period_on_any_grant_counts
+        a_noted_grant_outlasts_other_uses_of_the_lock
+        a_newcomer_with_too_many_ahead_is_declined
         a_request_takes_over_no_hold_of_its_owner
         a_release_that_names_an_old_hold_touches_nothing
         a_timed_wait_ends_on_time_and_leaves_nothing
@@ -127,6 +131,9 @@ mod redis_plain {
         a_fixed_lease_ends_by_itself
         a_hold_can_be_taken_by_force_and_its_holder_is_told
         a_kept_lock_is_taken_until_its_end
+        a_lock_is_granted_once_in_a_period
+        from_the_first_ask_for_a_period_on_any_grant_counts
+        a_noted_grant_outlasts_other_uses_of_the_lock
         a_wake_up_is_enough_and_nothing_is_found_by_polling
         a_timed_wait_ends_on_time_and_leaves_nothing
     }

@@ -17,7 +17,7 @@ use crate::failure::failure;
 use crate::presence;
 use crate::slots::Content;
 
-fn lock(name: &str) -> LockId {
+pub(super) fn lock(name: &str) -> LockId {
     LockId::new(LockName::new(name).unwrap(), LockKind::Fair)
 }
 

@@ -4,5 +4,6 @@ mod clients;
 mod conformance;
 mod crafted;
 mod files;
+mod noted;
 mod others;
 mod store;
