@@ -56,12 +56,28 @@ local function grant_text(owner, request, token, label)
   return owner .. ':' .. request .. ' ' .. token .. ' ' .. label
 end
 
--- The last grant as {owner, request, token, label}, empty for another text; with the last number of the sequence.
+-- The last grant as {owner, request, token, label}, empty for another text; with the last number of the sequence, and the text of the note.
 local function read_last_grant(record)
-  local saved = redis.call('HMGET', record, 'grant', 'last')
+  local saved = redis.call('HMGET', record, 'grant', 'last', 'granted')
   local last_grant = { string.match(saved[1] or '', '^(.-):([^: ]*) (%d+) (.*)$') }
-  last_grant.last = saved[2]
+  last_grant.last, last_grant.noted = saved[2], saved[3]
   return last_grant
+end
+
+-- @part
+-- The field `granted` of the record: `<number> <keep>`. See lib/note.
+-- @include lib/format: int
+-- @include lib/clock: text
+
+local function note_text(note)
+  return text(note.granted) .. ' ' .. text(note.keep)
+end
+
+-- The last grant that was noted, 0 before the first one, and how long a grant is kept (ms). Nil for another text.
+local function read_note(value)
+  local granted, keep = string.match(value or '', '^(%d+) (%d+)$')
+  granted, keep = int(granted), int(keep)
+  return granted and keep and { granted = granted, keep = keep } or nil
 end
 
 -- @part

@@ -42,6 +42,13 @@ local function join(queue, plan, member, place)
   plan.joins = { place.ticket, member }
 end
 
+-- The same for a newcomer that wants at most so many ahead, if it says so. Returns how many are, if these are more.
+local function join_behind(queue, plan, member, place, most)
+  local ahead = most and redis.call('ZCARD', waiters) - #plan.leaves
+  if ahead and ahead > tonumber(most) then return ahead end
+  join(queue, plan, member, place)
+end
+
 -- Puts a place back at its ticket. Only an ask does this: a heartbeat may arrive after the end of its request. The number drawn
 -- here is later than any grant of the former place, so a push of such a grant is recognised as old. If the ticket is greater than
 -- `served`, it has not had its turn: the queue was lost, and other waiters may have stood ahead. The queue then rests for the

@@ -8,6 +8,7 @@
 -- @part
 -- @include lib/clock: since, text, sequence_ttl
 -- @include lib/format: queue_text
+-- @include lib/note: note_grants
 -- @include lib/queue: NOBODY
 -- @include lib/write: write_grants
 
@@ -24,12 +25,13 @@ end
 
 local function write(holds, queue, plan, is_newcomer)
   local grants, drops, leaves, has_queue = plan.grants, plan.drops, plan.leaves, queue.head or #plan.joins > 0
+  local noted = queue.note and note_grants(queue.note, plan) or 0
   if is_newcomer then redis.call('ZADD', waiters, 'XX', '0', NOBODY) end
   -- The reply, and the end of the holds' keys, need these after the writes.
   if #plan.places > 0 then redis.call('ZRANK', waiters, NOBODY) end
   if #plan.places + #leaves > 0 or #grants > 0 and ends then redis.call('PTTL', lock) end
   -- Another waiter may have a longer time to live than the waiters that are heard now.
-  local lives = math.max(sequence_ttl(queue.last), 12 * math.min(queue.asks or 0, 4e12), has_queue and redis.call('PTTL', waiters) or 0)
+  local lives = math.max(sequence_ttl(queue.last), 12 * math.min(queue.asks or 0, 4e12), has_queue and redis.call('PTTL', waiters) or 0, noted)
   local is_known = redis.call('PEXPIRE', record, lives) == 1
   if #drops + #leaves > 0 then
     redis.call('ZREM', waiters, NOBODY)

@@ -1,14 +1,16 @@
 -- Takes the lock, or a place at the end of the queue. A plain lock has no queue.
 -- KEYS: lock (Keys::lock), record (Keys::record), and unless it is plain queue (Keys::queue), timeouts (Keys::timeouts)
 -- ARGV: owner, request, lease (ms), wait (ms), floor (ms), mode (`wait` or `once`),
---   channel, label, until when it may begin (see lib/clock)
--- Returns: {granted, token, lease ms} | {queued, rank, recheck in ms or -1, 0, repaired 0/1} | {busy, ms or -1}
--- Effects: dead waiters at the head are removed; hash and token with a lease; or list and set without one
+--   channel, label, until when it may begin (see lib/clock), perhaps a condition (see hand_off/acquire)
+-- Returns: {granted, token, lease ms} | {queued, rank, recheck in ms or -1, 0, repaired 0/1} | {busy, ms or -1} |
+--   {declined, `granted`, when (microseconds)} | {declined, `ahead`, how many}
+-- Effects: dead waiters at the head are removed; hash and token with a lease; or list and set without one; note
 local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, wait, floor = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local mode, channel, label, begin_by = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local mode, channel, label, begin_by, condition = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 -- @include lib/clock: number, now, text, late, sequence_ttl
--- @include lib/format: int, grant_text, read_last_grant, newer
+-- @include lib/format: int, grant_text, read_last_grant, note_text, read_note, newer
+-- @include lib/note: note_grant, note_ask
 -- @include lib/redisson: granted_before, drop_expired, move_up, wake_first, look_again_in
 -- @include lib/holders: read_holder, not_exclusive
 
@@ -16,11 +18,13 @@ local mode, channel, label, begin_by = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 -- leaves no hash without an end.
 local function grant(last_grant)
   local token = math.max((int(last_grant.last) or 0) + 1, (int(last_grant[3]) or 0) + 1, number)
-  local keep = math.max(sequence_ttl(token), 2 * tonumber(lease))
+  local note = last_grant.note
+  local keep = math.max(sequence_ttl(token), 2 * tonumber(lease), note and note_grant(note, token) or 0)
   local is_new = redis.call('PEXPIRE', record, keep) == 0
   redis.call('HSET', lock, owner, 1)
   redis.call('PEXPIRE', lock, lease)
-  redis.call('HSET', record, 'grant', grant_text(owner, request, text(token), label), 'last', text(token))
+  redis.call('HSET', record, 'grant', grant_text(owner, request, text(token), label), 'last', text(token),
+    unpack(note and { 'granted', note_text(note) } or {}))
   if is_new then redis.call('PEXPIRE', record, keep) end
   return { 'granted', token, tonumber(lease) }
 end
@@ -37,6 +41,12 @@ if reply then return reply end
 -- This write changes nothing, but a full server refuses it: then no newcomer gets a lock or a place, and nothing has been written.
 -- Holders and waiters go on: a full server never refuses their first write.
 if not timeout and (queue or not holder) then redis.call('ZADD', timeouts or lock, 'XX', 0, '-') end
+local kind, limit = string.match(condition or '', '^(%l)(%d+)$')
+last_grant.note = read_note(last_grant.noted)
+if kind and kind ~= 'q' and not timeout then
+  last_grant.note, reply = note_ask(last_grant.note, kind, tonumber(limit))
+  if reply then return reply end
+end
 if not holder and not queue then return grant(last_grant) end
 
 -- Step 1: remove dead waiters.
@@ -70,6 +80,7 @@ if rank then return { 'queued', rank, look_again_in(lock, rank), 0, 0 } end
 -- Step 5: take a place. Its wait counts from the end of the place ahead, or of the lease.
 local repaired = redis.call('LREM', queue, 0, owner) + redis.call('ZREM', timeouts, owner) > 0 and 1 or 0
 rank = redis.call('LLEN', queue)
+if kind == 'q' and rank > tonumber(limit) then return { 'declined', 'ahead', rank } end
 local ahead = redis.call('LINDEX', queue, -1)
 local start = ahead and redis.call('ZSCORE', timeouts, ahead) or now + math.max(0, redis.call('PTTL', lock))
 redis.call('RPUSH', queue, owner)

@@ -23,7 +23,7 @@ use crate::net::attempt_length;
 use crate::rules::{By, Shared};
 use crate::script::reply::{Row, number, rank, recheck_in, token, unintelligible};
 use crate::script::scripts::Argument::{BeginBy, Member, Number, Options, Text};
-use crate::script::scripts::{Argument, millis};
+use crate::script::scripts::{Argument, condition, millis};
 use crate::script::{Call, reply, scripts};
 
 /// Our own queue, for locks of any capacity.
@@ -153,7 +153,7 @@ impl HandOff {
     pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
         let (place, lock) = (&ask.place, ask.place.lock);
         self.shared.calls.check(ask, &self.shared.scripts.servers)?;
-        let arguments = [
+        let mut arguments = vec![
             Member(place.owner, place.request),
             Number(millis(ask.lease)),
             Number(millis(place.ttl)),
@@ -164,6 +164,7 @@ impl HandOff {
             BeginBy,
             Number(place.ticket),
         ];
+        arguments.extend(condition(ask));
         self.shared.scripts.call(&scripts::HAND_OFF_ACQUIRE, [lock], arguments)
     }
 

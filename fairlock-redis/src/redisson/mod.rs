@@ -23,7 +23,7 @@ use crate::rules::{By, Look, Shared};
 use crate::script::keys::{Keys, redisson_queues};
 use crate::script::reply::{Row, items, number, rank, text, time, token, unintelligible, written};
 use crate::script::scripts::Argument::{BeginBy, Channel, Number, Request, Text};
-use crate::script::scripts::{Argument, REDISSON_FORCE_RELEASE, millis};
+use crate::script::scripts::{Argument, REDISSON_FORCE_RELEASE, condition, millis};
 use crate::script::{Call, foreign, reply, scripts};
 
 /// Redisson's rules, for fair and plain locks.
@@ -79,7 +79,7 @@ impl Redisson {
     pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
         self.shared.calls.check(ask, &self.shared.scripts.servers)?;
         let place = &ask.place;
-        let arguments = [
+        let mut arguments = vec![
             Text(place.owner.as_str()),
             Request(place.request),
             Number(millis(ask.lease)),
@@ -90,6 +90,7 @@ impl Redisson {
             Text(ask.label),
             BeginBy,
         ];
+        arguments.extend(condition(ask));
         self.shared.scripts.call(&scripts::REDISSON_ACQUIRE, [place.lock], arguments)
     }
 
@@ -102,14 +103,15 @@ impl Redisson {
     ) -> Result<Acquired, BackendError> {
         let place = &ask.place;
         let mut answer = self.answer(place, &reply)?;
-        if place.wait != Wait::No && !matches!(answer, Acquired::Granted { .. }) {
+        let is_over = |answer| matches!(answer, Acquired::Granted { .. } | Acquired::Declined(_));
+        if place.wait != Wait::No && !is_over(answer) {
             let keys = self.shared.scripts.keys.of(place.lock)?;
             match self.channels.listen(&self.shared, place, || channel(place, &keys))? {
                 Subscribed::Before => return Ok(answer),
                 Subscribed::JustNow => answer = self.answer(place, &self.shared.scripts.run(call)?)?,
             }
         }
-        if matches!(answer, Acquired::Granted { .. }) {
+        if is_over(answer) {
             self.stop_listening(place);
         }
         Ok(answer)

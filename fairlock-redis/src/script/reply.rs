@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlock_core::FencingToken;
 use fairlock_core::backend::{
-    Acquired, BackendError, BackendErrorKind, ForceReleased, Released, Renewal, Withdrawn,
+    Acquired, BackendError, BackendErrorKind, Declined, ForceReleased, Released, Renewal, Withdrawn,
 };
 use redis::Value;
 
@@ -22,6 +22,15 @@ pub(crate) fn acquired(row: &Row<'_>) -> Result<Acquired, BackendError> {
             Ok(Acquired::Queued { rank: at, recheck_in, ticket, latest })
         }
         "busy" => Ok(Acquired::Busy { recheck_in: row.at(0, recheck_in)? }),
+        "declined" => {
+            let number = row.at(1, rank)?;
+            let declined = match row.at(0, text)? {
+                "granted" => Declined::Granted(Duration::from_micros(number)),
+                "ahead" => Declined::Ahead(number),
+                _ => return Err(row.unexpected()),
+            };
+            Ok(Acquired::Declined(declined))
+        }
         _ => Err(row.unexpected()),
     }
 }

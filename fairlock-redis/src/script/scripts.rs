@@ -4,7 +4,7 @@ use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use fairlock_core::OwnerId;
-use fairlock_core::backend::RequestId;
+use fairlock_core::backend::{Acquire, RequestId, Since, Wait};
 use redis::Cmd;
 
 #[cfg(test)]
@@ -113,9 +113,9 @@ macro_rules! files {
     };
 }
 
-const FILES: [(&str, &str); 22] = files!(
+const FILES: [(&str, &str); 23] = files!(
     "case/busy" "case/give_beside" "case/give_free" "case/give_part" "case/hand_on" "case/newer" "case/queue" "case/renew" "case/take_free" "case/take_part"
-    "lib/clock" "lib/format" "lib/holders" "lib/holds" "lib/life" "lib/look" "lib/plan" "lib/queue" "lib/redisson" "lib/rule" "lib/tell" "lib/write"
+    "lib/clock" "lib/format" "lib/holders" "lib/holds" "lib/life" "lib/look" "lib/note" "lib/plan" "lib/queue" "lib/redisson" "lib/rule" "lib/tell" "lib/write"
 );
 
 /// What a client that is not durable has in place of `scripts/lib/life.lua`.
@@ -179,6 +179,8 @@ pub(crate) enum Argument<'a> {
         waits: bool,
         hears: Option<Hears>,
     },
+    /// A letter and a number, see there.
+    Condition(char, u64),
     /// The channel of the (first) lock, see [`Keys::channel`].
     #[cfg_attr(
         not(feature = "redisson"),
@@ -207,11 +209,23 @@ impl Argument<'_> {
                     _ => command.arg(letters),
                 }
             }
+            Argument::Condition(letter, number) => command.arg(format!("{letter}{number}")),
             Argument::Channel => command.arg(keys.channel()),
             Argument::BeginBy => {
                 command.arg(format!("{:016}", known.attempt_end().min(9_999_999_999_999_999)))
             }
         };
+    }
+}
+
+/// The condition of the request, as far as it is one of a request that waits, or that does not.
+pub(crate) fn condition(ask: &Acquire<'_>) -> Option<Argument<'static>> {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    match (ask.place.wait, ask.condition.not_granted, ask.condition.most_ahead) {
+        (Wait::No, Some(Since::PeriodBegan(period)), _) => Some(Argument::Condition('e', micros(period))),
+        (Wait::No, Some(Since::Ago(time)), _) => Some(Argument::Condition('a', micros(time))),
+        (Wait::No, None, _) | (_, _, None) => None,
+        (_, _, Some(most)) => Some(Argument::Condition('q', most)),
     }
 }
 
@@ -246,11 +260,11 @@ mod tests {
     use fairlock_core::backend::LockId;
     use fairlock_core::{LockKind, LockName};
 
-    /// Each script, and how many keys and arguments its caller passes (the fewest, where the number varies).
+    /// Each script, and how many keys and arguments its caller passes (the fewest for many locks, the most for one).
     pub(crate) fn all() -> Vec<(&'static Script, usize, usize)> {
         #[cfg_attr(not(feature = "redisson"), expect(unused_mut, reason = "nothing is added"))]
         let mut all: Vec<(&'static Script, usize, usize)> = vec![
-            (&HAND_OFF_ACQUIRE, 4, 9),
+            (&HAND_OFF_ACQUIRE, 4, 10),
             (&HAND_OFF_RENEW, 4, 3),
             (&HAND_OFF_RENEW_HOLDS, 2, 3),
             (&HAND_OFF_RECLAIM, 4, 8),
@@ -261,7 +275,7 @@ mod tests {
         ];
         #[cfg(feature = "redisson")]
         all.extend::<[(&'static Script, usize, usize); 7]>([
-            (&REDISSON_ACQUIRE, 4, 9),
+            (&REDISSON_ACQUIRE, 4, 10),
             (&REDISSON_RENEW, 4, 1),
             (&REDISSON_RELEASE, 4, 4),
             (&REDISSON_WITHDRAW, 4, 6),

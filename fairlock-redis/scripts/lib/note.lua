@@ -1,0 +1,53 @@
+-- The note of a lock that is to be granted once in a period: the record's field `granted`, see lib/format. From the first ask that names
+-- a period on, each grant is noted, of whatever request. The note lives as long as the record: for twice the longest period at least, from
+-- the last grant on, and from the last ask that was not declined.
+--
+-- No case applies to a lock with a note, nor to an ask with a condition.
+
+-- @part
+-- @include lib/clock: number
+
+-- How long the record has to live (ms) for a note that is kept from this number on: no shorter than it does.
+local function note_ttl(note, from)
+  return math.max(redis.call('PTTL', record), note.keep + math.min(4e12, math.ceil((from - number) / 1000)))
+end
+
+-- Notes a grant. Returns how long the record has to live.
+local function note_grant(note, token)
+  note.granted = math.max(note.granted, token)
+  return note_ttl(note, note.granted)
+end
+
+-- @part
+-- @include lib/format: note_text
+-- @include lib/note: note_grant
+
+-- The same for the grants of a plan, before `write`; also where the plan has none.
+local function note_grants(note, plan)
+  local places, last = plan.places, plan.grants[#plan.grants]
+  local lives = note_grant(note, last and last.token or 0)
+  if last then places[#places + 1], places[#places + 2] = 'granted', note_text(note) end
+  return lives
+end
+
+-- @part
+-- @include lib/clock: number, now, sequence_ttl
+-- @include lib/format: note_text
+-- @include lib/note: note_ttl
+
+-- Notes an ask for a lock that was not granted since the last multiple of a period (`e`), or a time ago (`a`), both in microseconds.
+-- Returns the note; and the reply, if the lock was granted since then. Such an ask prolongs a note only if its period is longer than those
+-- before: the note outlasts the period anyway. (Here the clock has whole milliseconds: a time ago is a millisecond longer at most.)
+local function note_ask(note, kind, period)
+  note = note or { granted = 0, keep = -1 }
+  local since, keep = 1000 * now - period, math.min(4e12, math.ceil(2 * period / 1000))
+  if kind == 'e' then since = 1000 * now - 1000 * now % math.max(1, period) end
+  local declined = note.granted > 0 and note.granted >= since and { 'declined', 'granted', note.granted } or nil
+  if declined and keep <= note.keep then return note, declined end
+  note.keep = math.max(note.keep, keep)
+  local lives = math.max(sequence_ttl(0), note_ttl(note, math.max(note.granted, number)))
+  local is_known = redis.call('PEXPIRE', record, lives) == 1
+  redis.call('HSET', record, 'granted', note_text(note))
+  if not is_known then redis.call('PEXPIRE', record, lives) end
+  return note, declined
+end
