@@ -68,7 +68,7 @@ pub fn a_lock_is_granted_once_in_a_period(harness: &impl Harness) {
         let margin = (PERIOD - into).min(Duration::from_millis(100));
         harness.pass(PERIOD - into - margin);
         assert_eq!(granted_at(ask_once(&bench, &other)), granted);
-        harness.pass(margin);
+        harness.pass(margin * 2); // a store may count whole milliseconds
         let next = token_of(ask_once(&bench, &other));
         assert!(next > token);
         release(&bench, &other, next);

@@ -2,7 +2,7 @@
 
 use crate::commands::{CLIENTS, Command, LABELS, LOCKS, OWNERS, Scale, Slot, Step, Time};
 use crate::rules::Rules;
-use crate::words::{Answer, Ask, ClientNumber, Member, Millis, Outcome, Patience, Push, Renew};
+use crate::words::{Answer, Ask, ClientNumber, Condition, Member, Millis, Outcome, Patience, Push, Renew};
 
 /// One request of an owner, as far as its client knows.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,8 @@ impl Cast {
         let commands = match step {
             Step::Ask(slot) => vec![self.acquire(slot, Patience::Wait)],
             Step::Try(slot) => vec![self.acquire(slot, Patience::Once)],
+            Step::AskIf(slot, condition) => vec![self.acquire_if(slot, Patience::Wait, condition)],
+            Step::TryIf(slot, condition) => vec![self.acquire_if(slot, Patience::Once, condition)],
             Step::AskAnew(slot) => {
                 self.give_up(slot);
                 vec![self.acquire(slot, Patience::Wait)]
@@ -110,7 +112,10 @@ impl Cast {
             (Command::Acquire { ask, .. }, Some(Answer::Queued { ticket, .. })) => {
                 self.stands(ask.member, *ticket)
             }
-            (Command::Acquire { ask, .. }, Some(Answer::Busy { .. })) => self.is_over(ask.member),
+            (
+                Command::Acquire { ask, .. },
+                Some(Answer::Busy { .. } | Answer::DeclinedSince { .. } | Answer::DeclinedBehind { .. }),
+            ) => self.is_over(ask.member),
             (Command::Release { member, .. } | Command::TakeHold { member, .. }, _) => self.is_over(*member),
             (Command::Withdraw { member, .. }, Some(Answer::Left)) => self.is_over(*member),
             (Command::Withdraw { member, .. }, Some(Answer::WasGranted { token, .. })) => {
@@ -167,6 +172,7 @@ impl Cast {
             label: LABELS[(slot.choice + slot.client) % 3],
             ticket: known.map_or(0, |request| request.ticket),
             units: known.map_or(1, |request| request.units),
+            condition: None,
         }
     }
 
@@ -180,6 +186,14 @@ impl Cast {
             None => self.new_request(slot),
         };
         Command::Acquire { lock: slot.lock, ask: self.ask_of(slot, member), patience }
+    }
+
+    fn acquire_if(&mut self, slot: Slot, patience: Patience, condition: Condition) -> Command {
+        let mut command = self.acquire(slot, patience);
+        if let Command::Acquire { ask, .. } = &mut command {
+            ask.condition = Some(condition);
+        }
+        command
     }
 
     fn renew_hold(&self, slot: Slot, count: u32) -> Vec<Command> {

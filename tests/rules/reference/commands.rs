@@ -4,11 +4,12 @@ use fairlock_core::LockKind;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::words::{Ask, ClientNumber, Member, Millis, Patience, Renew};
+use crate::words::{Ask, ClientNumber, Condition, Member, Millis, Patience, Renew};
 
 pub(crate) const CLIENTS: usize = 3;
 pub(crate) const LOCKS: usize = 2;
 pub(crate) const OWNERS: u64 = 2;
+pub(crate) const A_MONTH: Millis = 31 * 24 * 3_600_000;
 /// Labels of owners; they may have spaces, and may be empty.
 pub(crate) const LABELS: [&str; 3] = ["", "night shift", "billing"];
 
@@ -127,6 +128,9 @@ pub(crate) enum Step {
     Ask(Slot),
     /// One attempt, also by a waiting owner.
     Try(Slot),
+    /// The same under a condition, which the request names only this time.
+    AskIf(Slot, Condition),
+    TryIf(Slot, Condition),
     /// Drops the request silently, and asks under a new number.
     AskAnew(Slot),
     /// Re-entry: the renewal carries the count.
@@ -232,9 +236,19 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
             choice,
         })
     };
+    let periods = prop::sample::select(vec![
+        Condition::Every(1_000),
+        Condition::Every(60_000),
+        Condition::Every(A_MONTH),
+        Condition::NotWithin(4_000),
+        Condition::NotWithin(A_MONTH),
+    ]);
     let happens = prop_oneof![
         asks => slot().prop_map(Step::Ask),
         3 => slot().prop_map(Step::Try),
+        3 => (slot(), 0..3_u64).prop_map(|(slot, most)| Step::AskIf(slot, Condition::Behind(most))),
+        // Seldom: no case applies to a lock from then on.
+        1 => (slot(), periods).prop_map(|(slot, condition)| Step::TryIf(slot, condition)),
         2 => slot().prop_map(Step::AskAnew),
         2 => slot().prop_map(Step::ReEnter),
         2 => slot().prop_map(Step::Renew),

@@ -6,7 +6,7 @@ use fairlock_core::LockKind;
 
 use crate::commands::Command;
 use crate::lua::client;
-use crate::words::{Ask, ClientNumber, Member, Patience};
+use crate::words::{Ask, ClientNumber, Condition, Member, Patience};
 
 pub(crate) struct Call {
     pub(crate) script: String,
@@ -33,6 +33,12 @@ pub(crate) fn call_of(
             let mut arguments = asker(ask).to_vec();
             arguments.extend([options_of(ask.member.client) + waits, ask.label.to_owned()]);
             arguments.extend([ask.units.to_string(), capacity, begin_by, ask.ticket.to_string()]);
+            arguments.extend(ask.condition.and_then(|condition| match (patience, condition) {
+                (Patience::Once, Condition::Every(period)) => Some(format!("e{}", period * 1000)),
+                (Patience::Once, Condition::NotWithin(time)) => Some(format!("a{}", time * 1000)),
+                (Patience::Wait, Condition::Behind(most)) => Some(format!("q{most}")),
+                _ => None,
+            }));
             ("acquire", arguments)
         }
         Command::RenewPlaces { ttl, places, .. } => {

@@ -18,6 +18,8 @@ fn answer(reply: &Value) -> Answer {
         "granted" => Answer::Granted { token: number(&row[1]), left: number(&row[2]) },
         "waiting" => Answer::Waiting { rank: number(&row[1]), recheck: recheck(2), latest: number(&row[3]) },
         "busy" => Answer::Busy { left: number(&row[1]) },
+        "declined" if text(&row[1]) == "granted" => Answer::DeclinedSince { granted: number(&row[2]) },
+        "declined" => Answer::DeclinedBehind { ahead: number(&row[2]) },
         "not_held" => Answer::NotHeld,
         // Then the positions of the holds that are lost; there is one hold here.
         "renewed" if row.len() == 1 => Answer::Renewed,
@@ -130,6 +132,8 @@ impl Numbers {
 pub(crate) struct Stored {
     pub(crate) seen: Seen,
     pub(crate) last_number: u64,
+    /// When the record ends.
+    pub(crate) record_ends: Millis,
     /// Of each place.
     tickets: BTreeMap<Member, u64>,
 }
@@ -160,7 +164,7 @@ impl Stored {
         if last > 0 && !is_kept(2, last / 1000) || !tickets.is_empty() && !is_kept(1, pulse) {
             return Err(format!("a queue or a record ends within a day, at {ends:?}; it is {now}"));
         }
-        Ok(Stored { seen: seen(inspected)?, last_number: last, tickets })
+        Ok(Stored { seen: seen(inspected)?, last_number: last, record_ends: kept_until(2), tickets })
     }
 
     /// A wait that is counted from the ticket of its place becomes one that is counted by the rules.

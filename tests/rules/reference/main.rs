@@ -70,7 +70,7 @@ fn nobody_barges_past_many_absent_waiters() {
     let mut subject = LuaSubject::new(&lua, LockKind::Fair);
     let told = |client, request, patience, ticket| {
         let member = Member { client, owner: request, request };
-        let ask = Ask { member, lease: 30_000, ttl: 6_000, label: "", ticket, units: 1 };
+        let ask = Ask { member, lease: 30_000, ttl: 6_000, label: "", ticket, units: 1, condition: None };
         Command::Acquire { lock: 0, ask, patience }
     };
     let ask = |client, request, patience| told(client, request, patience, 0);

@@ -4,14 +4,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, ForceReleased, Hold, LockId, Place, Released, Renewal, RequestId, Wait, Withdrawn,
+    Acquire, Acquired, Declined, ForceReleased, Hold, LockId, Place, Released, Renewal, RequestId, Since,
+    Wait, Withdrawn,
 };
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 use fairlock_rules::{LockEntry, OperationContext, Presence, StoreContext, WakeUp, WakeUpKind};
 
 use crate::commands::{CLIENTS, Command, LOCKS};
 use crate::words::{
-    Answer, Ask, ClientNumber, Member, Millis, Outcome, Patience, Push, Renew, Seen, SeenHolder, SeenPlace,
+    Answer, Ask, ClientNumber, Condition, Member, Millis, Outcome, Patience, Push, Renew, Seen, SeenHolder,
+    SeenPlace,
 };
 
 /// November 2023: tokens are microseconds of it.
@@ -98,6 +100,11 @@ impl Rules {
     /// The last number that the lock has drawn.
     pub(crate) fn last_number(&self, lock: usize) -> u64 {
         self.locks[lock].last
+    }
+
+    /// Until when the note of the lock is kept at least.
+    pub(crate) fn note_ends(&self, lock: usize) -> Millis {
+        millis(self.locks[lock].entry.note_ends())
     }
 
     /// The owners of the waiters, the first in the queue first.
@@ -201,6 +208,16 @@ fn acquire<'a>(id: &'a LockId, owner: &'a OwnerId, ask: &'a Ask, patience: Patie
     place.wait = if patience == Patience::Once { Wait::No } else { Wait::Forever };
     let mut acquire = Acquire::new(place, Duration::from_millis(ask.lease));
     acquire.label = ask.label;
+    match ask.condition {
+        None => {}
+        Some(Condition::Every(period)) => {
+            acquire.condition.not_granted = Some(Since::PeriodBegan(Duration::from_millis(period)));
+        }
+        Some(Condition::NotWithin(time)) => {
+            acquire.condition.not_granted = Some(Since::Ago(Duration::from_millis(time)));
+        }
+        Some(Condition::Behind(most)) => acquire.condition.most_ahead = Some(most),
+    }
     acquire
 }
 
@@ -226,6 +243,10 @@ fn acquired(answer: Acquired) -> Answer {
             Answer::Queued { rank, recheck: recheck(recheck_in), ticket, latest }
         }
         Acquired::Busy { recheck_in } => Answer::Busy { left: millis(recheck_in) },
+        Acquired::Declined(Declined::Granted(time)) => {
+            Answer::DeclinedSince { granted: u64::try_from(time.as_micros()).unwrap() }
+        }
+        Acquired::Declined(Declined::Ahead(ahead)) => Answer::DeclinedBehind { ahead },
         other => panic!("{other:?}"),
     }
 }

@@ -1,11 +1,12 @@
 //! Short stories for the comparisons: what chance makes seldom, once each.
 
-use crate::commands::{Harm, Scale, Slot, Step};
+use crate::commands::{A_MONTH, Harm, Scale, Slot, Step};
 use crate::differential::{Ways, differ};
 use crate::lua::LuaServer;
-use crate::words::Millis;
+use crate::words::{Condition, Millis};
 use Step::{
-    Advance, Ask, Expire, Force, GoesDeaf, Hears, Kick, LoseQueue, ReEnter, Release, Repeat, Try, Withdraw,
+    Advance, Ask, AskIf, Expire, Force, GoesDeaf, Hears, Kick, LoseQueue, ReEnter, Release, Repeat, Try,
+    TryIf, Withdraw,
 };
 
 /// Returns the first difference.
@@ -30,7 +31,7 @@ fn scenes(scale: Scale) -> Vec<Vec<Step>> {
         false => of_one_holder(scale),
         true => [newcomers(), releases(scale), absent(scale), losses(), ends(scale)].concat(),
     };
-    [scenes, late(), rests_of_nobody(scale)].concat()
+    [scenes, late(), rests_of_nobody(scale), once_in_a_period(), behind(scale)].concat()
 }
 
 /// A lease that outlasts the scene, and one unit.
@@ -350,6 +351,85 @@ fn rests_of_nobody(scale: Scale) -> Vec<Vec<Step>> {
         }
     }
     scenes
+}
+
+const fn every(slot: Slot, period: Millis) -> Step {
+    TryIf(slot, Condition::Every(period))
+}
+
+/// Every grant counts from the first such ask on, whoever made it.
+fn once_in_a_period() -> Vec<Vec<Step>> {
+    const MINUTE: Millis = 60_000;
+    let ago = |slot, time| TryIf(slot, Condition::NotWithin(time));
+    let (a, b, d, e) = (all(A), all(B), all(D), all(E));
+    let next = Advance(MINUTE);
+    vec![
+        // At the start of a minute.
+        long(
+            [every(a, MINUTE), Repeat, every(b, MINUTE), Release(a), every(b, MINUTE), Repeat],
+            [Advance(MINUTE - 20_001), every(b, MINUTE), Advance(1), every(b, MINUTE), Release(b)],
+        ),
+        long(
+            [ago(a, 5000), Release(a), Advance(4999), ago(b, 5000), Advance(1), ago(b, 5000)],
+            [Advance(1), ago(b, 5000), Release(b), ago(a, 5000), ago(a, A_MONTH)],
+        ),
+        // A grant before the first such ask does not count. By a newcomer, a release, a heartbeat, a withdrawal, by force, and by an ask.
+        vec![Ask(a), Release(a), every(b, MINUTE), Release(b), next, Ask(d), Release(d), every(b, MINUTE)],
+        vec![Ask(a), every(b, MINUTE), Ask(d), Release(a), Release(d), every(b, MINUTE), Repeat],
+        vec![Ask(a), every(b, MINUTE), Ask(d), Ask(e), Release(a), Release(d), Expire(0), every(b, MINUTE)],
+        vec![Ask(a), every(b, MINUTE), Ask(d), Expire(0), Step::Heartbeats, Release(d), every(b, MINUTE)],
+        vec![Ask(a), every(b, MINUTE), Ask(d), Ask(e), Expire(0), Withdraw(d), Release(e), every(b, MINUTE)],
+        vec![Ask(a), every(b, MINUTE), Ask(d), Force(0), Release(d), every(b, MINUTE)],
+        vec![Ask(a), every(b, MINUTE), Ask(d), Expire(0), Ask(d), Release(d), every(b, MINUTE)],
+        vec![Ask(a), every(b, MINUTE), Ask(d), Expire(0), Try(E), Release(d), every(b, MINUTE)],
+        vec![every(A, MINUTE), Release(A), next, Ask(B), Ask(D), Release(B), Release(D), every(A, MINUTE)],
+        // The longest period counts, also if a request that is declined names it; and nothing makes the record end before.
+        vec![every(a, MINUTE), Release(a), every(a, A_MONTH), Ask(b), Ask(d), Release(b), Release(d)],
+        vec![
+            every(a, A_MONTH),
+            Ask(d),
+            Ask(e),
+            Release(a),
+            Advance(CHANGE),
+            Ask(b),
+            every(E, 1000),
+            Withdraw(b),
+        ],
+        vec![Ask(a), every(b, A_MONTH), Step::Renew(a), Ask(d), Kick(d), Release(a), every(b, MINUTE)],
+        vec![Ask(A), Ask(d), every(B, A_MONTH), Ask(E), Release(A), Release(d), Release(E), every(B, MINUTE)],
+        // One that has a place or a hold is no newcomer.
+        vec![Ask(a), Ask(b), every(b, MINUTE), Ask(d), Release(a), every(b, MINUTE)],
+        vec![Ask(a), every(a, MINUTE), Release(a), every(a, MINUTE), every(a, MINUTE)],
+        // Its clock was set back, numbers are ahead, and it comes late.
+        vec![every(a, MINUTE), Release(a), BACK, every(b, MINUTE), Ask(b), Release(b), Advance(A_MONTH)],
+        vec![every(a, MINUTE), Release(a), AHEAD, Ask(b), Release(b), next, every(a, MINUTE)],
+        vec![every(a, 1000), Release(a), LATE, every(b, A_MONTH), IN_TIME, next, every(b, MINUTE)],
+        vec![every(a, MINUTE), Release(a), lose(2), every(b, MINUTE), lose(2), Release(b), Ask(d)],
+    ]
+}
+
+/// Those that leave at this turn are not ahead.
+fn behind(scale: Scale) -> Vec<Vec<Step>> {
+    let behind = |slot, most| AskIf(slot, Condition::Behind(most));
+    let (a, b, c, d, e) = (all(A), all(B), all(C), all(D), all(E));
+    let half = scale.ttls[1] / 2;
+    vec![
+        vec![behind(a, 0), behind(b, 0), behind(c, 0), behind(c, 1), behind(c, 0), Repeat, Release(a)],
+        vec![Ask(a), Ask(b), Ask(c), behind(d, 1), behind(d, 2), Release(a), behind(e, 1), behind(e, 2)],
+        // Absent ones, and one that may be granted in this very script.
+        vec![Ask(a), Ask(b), Repeat, GoesDeaf(1), Expire(0), Ask(d), behind(e, 0), Release(d), behind(e, 0)],
+        long(
+            [Ask(a), Ask(b), Repeat, Ask(c), Repeat, GoesDeaf(1), Expire(0)],
+            [behind(D, 0), behind(E, 0), Release(D), behind(F, 0)],
+        ),
+        long(
+            [Ask(A), Ask(b), Repeat, Ask(c), Repeat, GoesDeaf(1), Advance(half), behind(d, 1)],
+            [Advance(half), behind(d, 0), behind(e, 0), Release(A)],
+        ),
+        vec![Ask(a), Ask(b), Expire(0), behind(d, 0), behind(e, 0), Release(b)],
+        vec![Ask(a), LATE, behind(b, 0), IN_TIME, behind(b, 0), LATE, behind(d, 0), behind(b, 0)],
+        vec![Ask(a), Ask(b), LoseQueue(0), behind(b, 0), behind(d, 0), Release(a), behind(b, 0)],
+    ]
 }
 
 /// Holds end by themselves.

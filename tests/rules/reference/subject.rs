@@ -62,6 +62,13 @@ impl<'a> Both<'a> {
         for (lock, mut stored) in stored.into_iter().enumerate() {
             let expected = rules.seen(lock);
             stored.count_waits_alike(&expected, rules.now);
+            if stored.record_ends < rules.note_ends(lock) {
+                return Err(format!(
+                    "{story}  lock {lock} should keep its note until {}, and its record ends at {}",
+                    rules.note_ends(lock),
+                    stored.record_ends
+                ));
+            }
             let got = stored.seen;
             if got != expected {
                 return Err(format!(

@@ -42,7 +42,8 @@ impl Request {
 
     fn ask(self) -> Command {
         let Request { kind, member, ticket, .. } = self;
-        let ask = Ask { member, lease: LEASE, ttl: TTL, label: "", ticket, units: units(kind) };
+        let ask =
+            Ask { member, lease: LEASE, ttl: TTL, label: "", ticket, units: units(kind), condition: None };
         Command::Acquire { lock: 0, ask, patience: Patience::Wait }
     }
 

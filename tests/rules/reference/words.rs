@@ -25,6 +25,17 @@ pub(crate) struct Ask {
     /// 0 before it was told one.
     pub(crate) ticket: u64,
     pub(crate) units: u32,
+    pub(crate) condition: Option<Condition>,
+}
+
+/// When a newcomer is declined: the first two if it does not wait, the last if it does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Condition {
+    /// If the lock was granted in this period.
+    Every(Millis),
+    NotWithin(Millis),
+    /// If more than so many are ahead.
+    Behind(u64),
 }
 
 /// What a client's heartbeat says of one waiter.
@@ -47,16 +58,40 @@ pub(crate) enum Patience {
 /// The answer to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Granted { token: u64, left: Millis },
-    Queued { rank: u64, recheck: Option<Millis>, ticket: u64, latest: u64 },
-    Waiting { rank: u64, recheck: Option<Millis>, latest: u64 },
-    Busy { left: Millis },
+    Granted {
+        token: u64,
+        left: Millis,
+    },
+    Queued {
+        rank: u64,
+        recheck: Option<Millis>,
+        ticket: u64,
+        latest: u64,
+    },
+    Waiting {
+        rank: u64,
+        recheck: Option<Millis>,
+        latest: u64,
+    },
+    Busy {
+        left: Millis,
+    },
+    /// The lock was granted then, in microseconds.
+    DeclinedSince {
+        granted: u64,
+    },
+    DeclinedBehind {
+        ahead: u64,
+    },
     Released,
     NotHeld,
     Renewed,
     Lost,
     Left,
-    WasGranted { token: u64, left: Millis },
+    WasGranted {
+        token: u64,
+        left: Millis,
+    },
     Taken,
 }
 
