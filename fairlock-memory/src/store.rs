@@ -303,7 +303,7 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     use fairlock_core::LockKind;
-    use fairlock_core::backend::{Acquire, LockId, Place, RequestId, Wake};
+    use fairlock_core::backend::{Acquire, Acquired, LockId, Place, RequestId, Since, Wait, Wake};
     use fairlock_rules::WakeUpKind;
 
     use super::*;
@@ -339,6 +339,23 @@ mod tests {
         }
         // The last 30 are still held. When there are twice as many entries the others are removed.
         assert!(store.locks.len() <= FEW_LOCKS.max(2 * 30) + 1, "{}", store.locks.len());
+    }
+
+    /// Its last grant has to be known for two periods.
+    #[test]
+    fn a_lock_with_a_note_is_not_taken_for_abandoned() {
+        let mut store = Store::new(Arc::default());
+        let lock = LockId::new(LockName::new("daily").unwrap(), LockKind::Fair);
+        let owner = OwnerId::new("c:1");
+        let mut ask = Acquire::new(Place::new(&lock, &owner, RequestId::new(1)), Duration::from_secs(1));
+        (ask.place.wait, ask.condition.not_granted) =
+            (Wait::No, Some(Since::Ago(Duration::from_secs(10_000))));
+        for (second, is_declined) in [(1, false), (9_000, true)] {
+            (0..100).for_each(|number| hold(&mut store, number + second, second));
+            let now = Duration::from_secs(second);
+            let answer = store.with(now, &lock.name, |entry, context| entry.acquire(context, &ask)).unwrap();
+            assert_eq!(matches!(answer, Acquired::Declined(_)), is_declined, "{answer:?}");
+        }
     }
 
     #[derive(Default)]

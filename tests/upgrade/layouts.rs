@@ -10,7 +10,7 @@ use std::time::Duration;
 use fairlock::admin::{LockKind, LockName};
 use fairlock::settings::{Discipline, Durability};
 use fairlock::{FileBackend, PostgresBackend, RedisBackend};
-use fairlock_core::backend::{Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, Wait, only};
+use fairlock_core::backend::{Acquire, Acquired, Backend, Hold, LockId, Place, RequestId, Since, Wait, only};
 use fairlock_core::{FencingToken, OwnerId};
 use fairlock_rules::{LockEntry, Presence, StoreContext, WakeUp, WakeUpKind};
 use fairlock_tests::files::root;
@@ -95,6 +95,14 @@ fn ask<'a>(lock: &'a LockId, owner: &'a OwnerId) -> Acquire<'a> {
     ask
 }
 
+/// The owner wants the lock once in an hour.
+fn ask_once<'a>(lock: &'a LockId, owner: &'a OwnerId) -> Acquire<'a> {
+    let mut ask = ask(lock, owner);
+    ask.place.wait = Wait::No;
+    ask.condition.not_granted = Some(Since::PeriodBegan(Duration::from_secs(3600)));
+    ask
+}
+
 fn take(backend: &impl Backend, lock: &LockId, owner: &OwnerId) -> Option<FencingToken> {
     match only(backend.acquire(&[ask(lock, owner)])) {
         Ok(Acquired::Granted { token, .. }) => Some(token),
@@ -142,7 +150,7 @@ fn on_redis() -> String {
     let mut ear = con.as_pubsub();
     ear.subscribe(format!("fairlock:{CLIENT}")).unwrap();
     let fair = lock("orders", LockKind::Fair);
-    let scenes: [(&str, &dyn Fn()); 6] = [
+    let scenes: [(&str, &dyn Fn()); 7] = [
         ("a fair lock that is held and waited for", &|| {
             take(&ours, &fair, &ann);
             take(&ours, &fair, &bob);
@@ -152,6 +160,9 @@ fn on_redis() -> String {
             take(&ours, &fair, &bob);
             only(ours.release(&[Hold::new(&fair, &ann, REQUEST, token)])).unwrap();
             ours.force_release(&fair).unwrap();
+        }),
+        ("a fair lock that is wanted once in an hour", &|| {
+            _ = only(ours.acquire(&[ask_once(&fair, &ann)]));
         }),
         ("a semaphore", &|| _ = take(&ours, &lock("permits", LockKind::Semaphore { permits: 3 }), &ann)),
         ("a plain lock", &|| _ = take(&ours, &lock("plain", LockKind::Plain), &ann)),
@@ -231,10 +242,18 @@ fn states() -> String {
         for owner in [&ann, &bob] {
             entry.acquire(context, &ask(&lock, owner)).unwrap();
         }
-        let hex: String = entry.encode().iter().map(|byte| format!("{byte:02x}")).collect();
-        _ = writeln!(lines, "  {kind}: {hex}");
+        _ = writeln!(lines, "  {kind}: {}", hex(&entry));
     }
-    format!("# States, layout {}\n{lines}", LockEntry::default().encode()[0])
+    let (lock, ann, mut entry) = (lock("orders", LockKind::Fair), owner(1), LockEntry::default());
+    let (now, mut store) = (Duration::from_secs(1_800_000_000), StoreContext::default());
+    let context = &mut store.operation(&lock.name, now, &|_| Presence::Present);
+    entry.acquire(context, &ask_once(&lock, &ann)).unwrap();
+    let noted = format!("# States with a note, layout {}\n  fair lock: {}\n", entry.encode()[0], hex(&entry));
+    format!("# States, layout {}\n{lines}\n{noted}", LockEntry::default().encode()[0])
+}
+
+fn hex(entry: &LockEntry) -> String {
+    entry.encode().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// As PostgreSQL and files send them.
