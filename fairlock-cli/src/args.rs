@@ -66,6 +66,11 @@ fn first_clause(text: &str) -> String {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Take(Take),
+    /// Release a lock that `fairlock take` holds.
+    Give(Hold),
+    /// Print the token of a hold of `fairlock take`, if the lock is held by it; else end with 123.
+    Check(Hold),
     Show(Show),
     Ls(Ls),
     Unlock(Unlock),
@@ -249,6 +254,53 @@ Examples:
 
 fn long_help() -> String {
     format!("{RUN_HELP}\n{EXIT_CODES}\n\n{EXAMPLES}")
+}
+
+/// Take a lock for as long as a process lives: start a holder in the background, and print the hold's text, `FAIRLOCK_HOLD=…`. The lock is
+/// free when that process has ended, after `fairlock give`, or after --for. If the holder is killed (KILL), the lock is free when its lease
+/// ends, and on this machine's locks at once.
+#[derive(Debug, clap::Args)]
+#[command(after_help = TAKE_EXAMPLES)]
+pub(crate) struct Take {
+    /// The lock's name. It is a fair lock.
+    pub(crate) name: String,
+    /// Hold it while this process lives. Default: the process that has started fairlock, as a rule the shell; with --for alone, none.
+    #[arg(long = "while", value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) while_: Option<i32>,
+    /// Hold it for this long, at most.
+    #[arg(long = "for", value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
+    pub(crate) for_: Option<Duration>,
+    /// How long to wait for the lock; 0 for one attempt. Default: no limit.
+    #[arg(short, long, value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
+    wait: Option<Duration>,
+    /// Don't wait: the same as --wait 0.
+    #[arg(short, long, conflicts_with = "wait")]
+    nonblock: bool,
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+}
+
+impl Take {
+    /// How long to wait; none for ever.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        if self.nonblock { Some(Duration::ZERO) } else { self.wait }
+    }
+}
+
+const TAKE_EXAMPLES: &str = "\
+Examples:
+  eval \"export $(fairlock take deploy)\"   # in a script: until it ends, or gives
+  fairlock check && make deploy
+  fairlock give
+  fairlock take deploy --for 2h >>\"$GITHUB_ENV\"   # in a job, whose steps have shells of their own
+Exit codes: 0 done; 124 not acquired within --wait; 122, 125 as for run. give and check: 123 if the hold is over.";
+
+/// A hold of `fairlock take`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = TAKE_EXAMPLES)]
+pub(crate) struct Hold {
+    /// The text that `take` printed. Default: FAIRLOCK_HOLD.
+    pub(crate) text: Option<String>,
 }
 
 /// Show who holds a lock, and who waits for it: the holders, the length of the queue of --discipline, and its first waiters in order. One

@@ -1,7 +1,7 @@
 //! `fairlock`, the command: runs programs under a distributed fair lock, and shows its holder and its waiters.
 //!
-//! `args` has the options, `settings` those of the client, `server` connects, and each command has a file: `run/`, `show`, `ls`,
-//! `operator` (unlock, kick, migrate), `doctor`, `manual` (completions and man page). `screen` repeats what `show` and `ls` show.
+//! `args` has the options, `settings` those of the client, `server` connects, and each command has a file: `run/`, `take` (give, check), `show`,
+//! `ls`, `operator` (unlock, kick, migrate), `doctor`, `manual` (completions and man page). `screen` repeats what `show` and `ls` show.
 //! `kind` finds out which kind of lock a name is. `exit` has the exit codes.
 
 mod args;
@@ -20,6 +20,7 @@ mod screen;
 mod server;
 mod settings;
 mod show;
+mod take;
 
 use std::process::ExitCode;
 
@@ -121,6 +122,9 @@ fn carry_out(args: &Args) -> Result<Exit, Failure> {
     }
     match &args.command {
         Command::Run(options) => run::run(&args.server, options),
+        Command::Take(options) => take::take(&args.server, options),
+        Command::Give(options) => take::give(&args.server, options),
+        Command::Check(options) => take::check(&args.server, options),
         Command::Show(options) => show::show(&args.server, options),
         Command::Ls(options) => ls::ls(&args.server, options),
         Command::Unlock(options) => operator::unlock(&args.server, options),

@@ -140,16 +140,21 @@ pub(crate) fn holder(server: &Server, terms: &Terms) -> Result<(Client, Store), 
 /// A `--lease` that is longer.
 pub(crate) fn with_a_durable_lease(mut args: Args) -> Result<Args, Failure> {
     let longest = redis(&args.server, None).and_then(|builder| builder.longest_lease());
-    if let (Command::Run(run), Some(longest)) = (&mut args.command, longest) {
+    let terms = match &mut args.command {
+        Command::Run(run) => Some(&mut run.terms),
+        Command::Take(take) => Some(&mut take.terms),
+        _ => None,
+    };
+    if let (Some(terms), Some(longest)) = (terms, longest) {
         let longest = longest.max(SHORTEST_LEASE);
-        if let Some(lease) = run.terms.lease.filter(|lease| *lease > longest) {
+        if let Some(lease) = terms.lease.filter(|lease| *lease > longest) {
             let [lease, longest] = [lease, longest].map(duration::option);
             return Err(Failure::ours(format!(
                 "--lease is {lease}, but with --durable the server grants {longest} at most: choose a shorter --lease, or a \
                  longer trust for all programs"
             )));
         }
-        run.terms.lease = Some(run.terms.lease().min(longest));
+        terms.lease = Some(terms.lease().min(longest));
     }
     Ok(args)
 }

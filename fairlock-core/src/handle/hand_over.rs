@@ -65,7 +65,8 @@ impl HandOver {
         self.token
     }
 
-    fn as_hold(&self) -> Hold<'_> {
+    /// The hold, for a [`Backend`](crate::backend::Backend).
+    pub fn hold(&self) -> Hold<'_> {
         let HandOver { lock, owner, request, token, units } = self;
         Hold { lock, owner, request: *request, token: *token, units: *units }
     }
@@ -193,7 +194,7 @@ impl Client {
         let lock = self.lock_named(hold.lock.name.clone(), hold.lock.kind)?;
         let owner = self.new_owner();
         let (config, now) = (&self.0.config, self.0.now());
-        let claim = Claim::adopting(&hold.as_hold(), owner.id().clone(), lock.terms(), config, now);
+        let claim = Claim::adopting(&hold.hold(), owner.id().clone(), lock.terms(), config, now);
         let claim = Arc::new(if by_task { claim.of_task(None) } else { claim });
         let token = self.0.parts().adopt(&claim)?;
         Ok((claim, token))
