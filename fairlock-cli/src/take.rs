@@ -77,7 +77,8 @@ fn watched(options: &Take) -> Result<String, Failure> {
         (None, Some(_)) => return Ok(String::new()),
         (None, None) => getppid().map_or(0, Pid::as_raw_pid),
     };
-    let start = start_of(process).ok_or_else(|| Failure::ours(format!("there is no process {process} (--while)")))?;
+    let start =
+        start_of(process).ok_or_else(|| Failure::ours(format!("there is no process {process} (--while)")))?;
     Ok(format!("{process} {start}"))
 }
 
@@ -102,7 +103,8 @@ fn hold(server: &Server, options: &Take, watched: &str) -> Result<Exit, Failure>
         Some(Duration::ZERO) => lock.try_lock()?,
         _ => {
             let mut request = lock.request()?;
-            let time_out = deadline.map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
+            let time_out =
+                deadline.map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
             let is_given_up = select! {
                 recv(request.decided().as_crossbeam()) -> _ => false,
                 recv(time_out) -> _ => false,
@@ -190,7 +192,10 @@ pub(crate) fn give(server: &Server, options: &Hold) -> Result<Exit, Failure> {
 pub(crate) fn check(server: &Server, options: &Hold) -> Result<Exit, Failure> {
     let hold = named(options)?;
     let state = server::client(server)?.admin(hold.name())?.inspect_queue(0..0)?;
-    let is_it = state.holders.iter().any(|holder| holder.owner == *hold.owner() && holder.token == Some(hold.token()));
+    let is_it = state
+        .holders
+        .iter()
+        .any(|holder| holder.owner == *hold.owner() && holder.token == Some(hold.token()));
     if !is_it {
         return Err(not_held(&hold));
     }
@@ -201,12 +206,19 @@ pub(crate) fn check(server: &Server, options: &Hold) -> Result<Exit, Failure> {
 fn named(options: &Hold) -> Result<HandOver, Failure> {
     let of_variable = || std::env::var(HOLD).ok().filter(|text| !text.is_empty());
     let text = options.text.clone().or_else(of_variable);
-    let text = text.ok_or_else(|| Failure::ours(format!("which hold? Give the text that `fairlock take` printed, or set {HOLD}")))?;
+    let text = text.ok_or_else(|| {
+        Failure::ours(format!("which hold? Give the text that `fairlock take` printed, or set {HOLD}"))
+    })?;
     let text = text.strip_prefix(HOLD).and_then(|text| text.strip_prefix('=')).unwrap_or(&text);
-    text.parse().map_err(|_| Failure::ours(format!("this is no text of a hold: expected what `fairlock take` printed, {HOLD}=fairlock1.…")))
+    text.parse().map_err(|_| {
+        Failure::ours(format!(
+            "this is no text of a hold: expected what `fairlock take` printed, {HOLD}=fairlock1.…"
+        ))
+    })
 }
 
 fn not_held(hold: &HandOver) -> Failure {
-    let what = format!("{} is not held by this hold any more: it was given back, or lost", escaped(hold.name()));
+    let what =
+        format!("{} is not held by this hold any more: it was given back, or lost", escaped(hold.name()));
     Failure::new(Exit::Lost, what)
 }

@@ -14,3 +14,4 @@ mod run;
 mod samples;
 mod settings;
 mod support;
+mod take;
