@@ -36,6 +36,10 @@ pub mod fencing {}
 pub mod leader {}
 
 #[doc = include_str!("../docs/rustdoc-links.md")]
+#[doc = include_str!("../docs/many-commands.md")]
+pub mod many_commands {}
+
+#[doc = include_str!("../docs/rustdoc-links.md")]
 #[doc = include_str!("../docs/from-redisson.md")]
 pub mod from_redisson {}
 
