@@ -36,8 +36,8 @@ local waits, is_full = string.find(options, 'w', 1, true), used == tonumber(capa
 -- @include case/newer: -
 -- @include lib/clock: late
 -- @include lib/holds: read_holds, hold_of, refusal, lease_left
--- @include lib/queue: NOBODY, read_queue, may_restore
--- @include lib/note: note_ask
+-- @include lib/queue: read_queue, may_restore
+-- @include lib/note: note_ask, write_note
 -- @include lib/plan: new_plan, drop, grant, hear, join_behind, restore, keep_place
 -- @include lib/rule: hand_on
 -- @include lib/write: write
@@ -62,13 +62,16 @@ local function by_rule()
   local place = queue.head and queue.own and redis.call('ZRANK', waiters, member) and read_place(member, queue.own)
   if not place and kind and late(begin_by) then return late(begin_by) end
   if not place and kind and kind ~= 'q' then
-    redis.call('ZADD', waiters, 'XX', '0', NOBODY) -- A full server refuses the first write, or none.
     local declined
     queue.note, declined = note_ask(queue.note, kind, tonumber(limit))
+    if declined then write_note(queue.note) end
     if declined then return declined end
   end
   local is_taken = holds.capacity and (holds.used >= holds.capacity or not queue.head and holds.used + units > capacity)
-  if not place and not waits and is_taken and #holds.over == 0 then return { 'busy', busy_for(holds), 0 } end
+  if not place and not waits and is_taken and #holds.over == 0 then
+    write_note(queue.note)
+    return { 'busy', busy_for(holds), 0 }
+  end
   if not place and late(begin_by) then return late(begin_by) end
 
   local is_newcomer = not place and not (waits and may_restore(queue, told_ticket))

@@ -7,31 +7,32 @@
 -- @part
 -- @include lib/clock: number
 
--- How long the record has to live (ms) for a note that is kept from this number on: no shorter than it does.
-local function note_ttl(note, from)
+-- How long the record has to live (ms) for the note: no shorter than it does.
+local function note_ttl(note)
+  local from = note.is_asked and math.max(note.granted, number) or note.granted
   return math.max(redis.call('PTTL', record), note.keep + math.min(4e12, math.ceil((from - number) / 1000)))
 end
 
 -- Notes a grant. Returns how long the record has to live.
 local function note_grant(note, token)
   note.granted = math.max(note.granted, token)
-  return note_ttl(note, note.granted)
+  return note_ttl(note)
 end
 
 -- @part
 -- @include lib/format: note_text
 -- @include lib/note: note_grant
 
--- The same for the grants of a plan, before `write`; also where the plan has none.
+-- The same for the grants of a plan, which `write` carries out; also where the plan has none.
 local function note_grants(note, plan)
   local places, last = plan.places, plan.grants[#plan.grants]
   local lives = note_grant(note, last and last.token or 0)
-  if last then places[#places + 1], places[#places + 2] = 'granted', note_text(note) end
+  if last or note.is_asked then places[#places + 1], places[#places + 2] = 'granted', note_text(note) end
   return lives
 end
 
 -- @part
--- @include lib/clock: number, now, sequence_ttl
+-- @include lib/clock: now, sequence_ttl
 -- @include lib/format: note_text
 -- @include lib/note: note_ttl
 
@@ -42,12 +43,17 @@ local function note_ask(note, kind, period)
   note = note or { granted = 0, keep = -1 }
   local since, keep = 1000 * now - period, math.min(4e12, math.ceil(2 * period / 1000))
   if kind == 'e' then since = 1000 * now - 1000 * now % math.max(1, period) end
-  local declined = note.granted > 0 and note.granted >= since and { 'declined', 'granted', note.granted } or nil
-  if declined and keep <= note.keep then return note, declined end
+  local is_declined = note.granted > 0 and note.granted >= since
+  note.is_asked = not is_declined or keep > note.keep
   note.keep = math.max(note.keep, keep)
-  local lives = math.max(sequence_ttl(0), note_ttl(note, math.max(note.granted, number)))
+  return note, is_declined and { 'declined', 'granted', note.granted } or nil
+end
+
+-- Writes the note after an ask that changes nothing else.
+local function write_note(note)
+  if not note or not note.is_asked then return end
+  local lives = math.max(sequence_ttl(0), note_ttl(note))
   local is_known = redis.call('PEXPIRE', record, lives) == 1
   redis.call('HSET', record, 'granted', note_text(note))
   if not is_known then redis.call('PEXPIRE', record, lives) end
-  return note, declined
 end

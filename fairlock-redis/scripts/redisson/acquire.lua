@@ -10,7 +10,7 @@ local owner, request, lease, wait, floor = ARGV[1], ARGV[2], ARGV[3], ARGV[4], A
 local mode, channel, label, begin_by, condition = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 -- @include lib/clock: number, now, text, late, sequence_ttl
 -- @include lib/format: int, grant_text, read_last_grant, note_text, read_note, newer
--- @include lib/note: note_grant, note_ask
+-- @include lib/note: note_grant, note_ask, write_note
 -- @include lib/redisson: granted_before, drop_expired, move_up, wake_first, look_again_in
 -- @include lib/holders: read_holder, not_exclusive
 
@@ -45,6 +45,7 @@ local kind, limit = string.match(condition or '', '^(%l)(%d+)$')
 last_grant.note = read_note(last_grant.noted)
 if kind and kind ~= 'q' and not timeout then
   last_grant.note, reply = note_ask(last_grant.note, kind, tonumber(limit))
+  if reply then write_note(last_grant.note) end
   if reply then return reply end
 end
 if not holder and not queue then return grant(last_grant) end
@@ -71,7 +72,10 @@ end
 -- Step 1 may have made another waiter the first; nobody has told that waiter yet.
 if dropped > 0 and not holder then wake_first(channel, queue, first) end
 
-if mode == 'once' then return { 'busy', redis.call('PTTL', lock) } end
+if mode == 'once' then
+  write_note(last_grant.note)
+  return { 'busy', redis.call('PTTL', lock) }
+end
 
 -- Step 4: already in the queue. (An entry in the set alone is no place.)
 local rank = timeout and redis.call('LPOS', queue, owner)

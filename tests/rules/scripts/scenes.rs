@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use fairlock::backend::{Acquired, Backend, BackendError, Renew, Renewal, Wait, Withdrawn, only};
+use fairlock::backend::{Acquired, Backend, BackendError, Renew, Renewal, Since, Wait, Withdrawn, only};
 use fairlock::owner::ClientId;
 use fairlock::{FencingToken, RedisBackend};
 
@@ -31,6 +31,8 @@ pub(crate) enum Before {
 pub(crate) enum Ask {
     Acquire,
     AcquireOnce,
+    /// Dora wants it once in an hour.
+    AcquireHourly,
     /// Ben, who may have a place, asks for it.
     AcquireAgain,
     AcquireOnceAgain,
@@ -59,7 +61,7 @@ pub(crate) fn scenes(rules: Rules) -> Vec<Scene> {
     use Ask::*;
     use Before::*;
     // The others need a holder or a waiter.
-    let of_a_free_lock = [Acquire, AcquireOnce, RenewPlace, Withdraw, ForceRelease, Inspect];
+    let of_a_free_lock = [Acquire, AcquireOnce, AcquireHourly, RenewPlace, Withdraw, ForceRelease, Inspect];
     let of_a_waiter = [AcquireAgain, AcquireOnceAgain, AcquireRepeated, AcquireAnew];
     let of_a_holder = [RenewHold, RenewHoldTwice, Release];
     let all = [&of_a_free_lock[..], &of_a_waiter, &of_a_holder].concat();
@@ -86,15 +88,17 @@ fn is_refused_when_full(rules: Rules, before: Before, ask: Ask) -> bool {
     let held = matches!(before, Before::Held | Before::Queue | Before::QueueOfBen);
     let in_queue = matches!(before, Before::Queue | Before::QueueOfBen | Before::QueueAndFree);
     let newcomer = match ask {
-        Ask::Acquire | Ask::AcquireOnce | Ask::AcquireAnew => true,
+        Ask::Acquire | Ask::AcquireOnce | Ask::AcquireHourly | Ask::AcquireAnew => true,
         Ask::AcquireAgain | Ask::AcquireOnceAgain => !in_queue,
         Ask::AcquireRepeated => !held,
         _ => false,
     };
+    // The note of an ask for once in an hour finds room in any case.
+    let is_once = matches!(ask, Ask::AcquireOnce | Ask::AcquireHourly | Ask::AcquireOnceAgain);
     let only_looks = match rules {
-        Rules::HandOff | Rules::All => held && matches!(ask, Ask::AcquireOnce | Ask::AcquireOnceAgain),
+        Rules::HandOff | Rules::All => held && is_once,
         // Where units are free beside a queue, any request is a heartbeat of the queue.
-        Rules::Parts => before == Before::Held && matches!(ask, Ask::AcquireOnce | Ask::AcquireOnceAgain),
+        Rules::Parts => before == Before::Held && is_once,
         Rules::Redisson => false,
         Rules::Plain => held,
     };
@@ -148,6 +152,11 @@ impl Ask {
         match self {
             Ask::Acquire => acquire(&world.dora, Wait::Forever),
             Ask::AcquireOnce => acquire(&world.dora, Wait::No),
+            Ask::AcquireHourly => {
+                let mut ask = world.ask(&world.dora, Wait::No);
+                ask.condition.not_granted = Some(Since::PeriodBegan(Duration::from_secs(3600)));
+                only(backend.acquire(&[ask])).map(acquired)
+            }
             Ask::AcquireAgain => acquire(ben, Wait::Forever),
             Ask::AcquireOnceAgain => acquire(ben, Wait::No),
             Ask::AcquireRepeated => acquire(anna, Wait::Forever),
