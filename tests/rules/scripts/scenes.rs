@@ -3,9 +3,10 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use fairlock::backend::{Acquired, Backend, BackendError, Renew, Renewal, Since, Wait, Withdrawn, only};
+use fairlock::backend::{Acquired, Backend, BackendError, Renew, Renewal, Wait, Withdrawn, only};
 use fairlock::owner::ClientId;
 use fairlock::{FencingToken, RedisBackend};
+use fairlock_core::backend::Since;
 
 use super::world::{LEASE, NAME, Rules, World};
 
