@@ -61,7 +61,8 @@ pub mod guide;
 pub use address::{connect, connect_async, open};
 pub use fairlock_core::{
     AllGuard, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore, CancelToken,
-    Client, Error, FencingToken, Guard, Lock, Lost, LostCause, Result, RwLock, Semaphore, Term, TryLock,
+    Client, Error, FencingToken, Guard, Hold, Lock, Lost, LostCause, Result, RwLock, Semaphore, Term,
+    TryLock,
 };
 #[cfg(all(feature = "file", unix))]
 pub use fairlock_file::FileBackend;

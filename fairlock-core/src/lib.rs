@@ -46,8 +46,8 @@ pub use error::{Busy, Error, Lost, LostCause, Result, SlowWait};
 pub use handle::connecting;
 pub use handle::{
     Admin, AllGuard, AsyncAdmin, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore,
-    Client, ClientBuilder, Guard, Lock, LockFuture, Owner, Ownership, Receiver, Request, RwLock, Semaphore,
-    Term, ThisThread, TryLock, TryLockFuture,
+    Client, ClientBuilder, Guard, Hold, Lock, LockFuture, Owner, Ownership, Receiver, Request, RwLock,
+    Semaphore, Term, ThisThread, TryLock, TryLockFuture,
 };
 pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
 pub use sink::Sink;

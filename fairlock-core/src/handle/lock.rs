@@ -22,7 +22,7 @@ use crate::time::{self, CancelToken};
 /// [`lock`](Self::lock) waits, [`try_lock`](Self::try_lock) does not, and [`try_lock_for`](Self::try_lock_for) waits for
 /// a limited time. [`with`](Self::with), [`try_with`](Self::try_with) and [`try_with_for`](Self::try_with_for) do the same around a
 /// closure. The guard releases the lock when it is dropped, or by [`unlock`](Guard::unlock), and
-/// [`is_lost`](Guard::is_lost) tells whether the lock was lost before that.
+/// [`is_lost`](crate::Hold::is_lost) tells whether the lock was lost before that.
 ///
 /// A thread that holds the lock gets it again at once, by any of these calls. Each guard counts as one hold. Beware of `let _ =
 /// lock.lock()?`, which releases the lock in the same line. A name such as `_guard` keeps the guard.
@@ -166,7 +166,7 @@ impl<O: Ownership> Lock<O> {
     /// The errors of [`lock`](Self::lock): `f` was not called. And [`Error::Lost`]: the hold was lost before `f` had returned, so
     /// another owner may have worked at the same time. What `f` returned is dropped then, even if it was an error.
     ///
-    /// `Ok` says that the hold was certain until `f` had returned, as [`Guard::is_lost`] tells it. A release that the server does not
+    /// `Ok` says that the hold was certain until `f` had returned, as [`Hold::is_lost`](crate::Hold::is_lost) tells it. A release that the server does not
     /// answer, or refuses, is no error, since the work is done: the release is repeated in the background, as after a drop.
     pub fn with<R>(&self, f: impl FnOnce(&Guard<O>) -> R) -> Result<R> {
         self.lock()?.finish(f)

@@ -11,7 +11,7 @@ mod tasks;
 
 pub use admin::{Admin, AsyncAdmin};
 pub use client::{AsyncClient, Client, ClientBuilder, connecting};
-pub use guard::{AllGuard, Guard, Owner, Ownership, ThisThread, TryLock};
+pub use guard::{AllGuard, Guard, Hold, Owner, Ownership, ThisThread, TryLock};
 pub use kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
 pub use lock::{Lock, Term};
 pub use receiver::Receiver;
