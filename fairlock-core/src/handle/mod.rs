@@ -6,16 +6,14 @@ mod guard;
 mod kinds;
 mod lock;
 mod receiver;
-mod request;
 mod tasks;
 
 pub use admin::{Admin, AsyncAdmin};
 pub use client::{AsyncClient, Client, ClientBuilder, connecting};
 pub use guard::{AllGuard, Guard, Hold, Owner, Ownership, ThisThread, TryLock};
 pub use kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
-pub use lock::{Lock, Term};
+pub use lock::{Lock, Request, Term};
 pub use receiver::Receiver;
-pub use request::Request;
 pub use tasks::{AsyncGuard, AsyncHold, AsyncLock, LockFuture, TryLockFuture};
 
 #[cfg(test)]
