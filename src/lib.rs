@@ -61,8 +61,7 @@ pub mod guide;
 pub use address::{connect, connect_async, open};
 pub use fairlock_core::{
     AllGuard, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore, CancelToken,
-    Client, Error, FencingToken, Guard, HandOver, Lock, Lost, LostCause, Result, RwLock, Semaphore, Term,
-    TryLock,
+    Client, Error, FencingToken, Guard, Lock, Lost, LostCause, Result, RwLock, Semaphore, Term, TryLock,
 };
 #[cfg(all(feature = "file", unix))]
 pub use fairlock_file::FileBackend;
@@ -90,9 +89,9 @@ pub mod backend {
     };
 }
 
-/// Who holds a lock: a thread, or an [`Owner`](owner::Owner); and their ids.
+/// Who holds a lock: a thread, or an [`Owner`](owner::Owner), and their ids; and what a hold tells, and how it travels.
 pub mod owner {
-    pub use fairlock_core::{ClientId, Owner, OwnerId, Ownership, ThisThread};
+    pub use fairlock_core::{ClientId, HandOver, Hold, Owner, OwnerId, Ownership, ThisThread};
 }
 
 /// What a client and its store are set up with.

@@ -22,8 +22,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::backend::{Released, only};
+use fairlock::owner::HandOver;
 use fairlock::waits::crossbeam_channel_0_5::{Receiver, after, bounded, never, select};
-use fairlock::{Error, HandOver, TryLock};
+use fairlock::{Error, TryLock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open, setsid};
 

@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
     pub(crate) timers: Arc<Timers>,
     pub(crate) backlog: Arc<Backlog>,
-    pub(crate) first_attempts: FirstAttempts<Shared>,
+    pub(crate) first_attempts: FirstAttempts,
     pub(crate) calls: Calls,
     pub(crate) outage: Outage,
     pub(crate) subscription: Mutex<Option<Subscription>>,

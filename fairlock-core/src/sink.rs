@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use crate::ids::FencingToken;
 
 /// Stands in a test for the resource that a program writes to: a file, a table, a service. It keeps the newest
-/// [token](crate::Guard::token), refuses a write with a smaller one, and counts both: so a test shows that the program sends its token with
+/// [token](crate::Hold::token), refuses a write with a smaller one, and counts both: so a test shows that the program sends its token with
 /// each write, and what it does when the write is refused. Not for production: a resource keeps its token together with its data.
 ///
 /// ```

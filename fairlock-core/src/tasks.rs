@@ -34,8 +34,10 @@ use crate::time::wake_afterwards;
 struct InHand<'a> {
     shared: &'a Shared,
     batch: Batch,
-    /// The number of the thread for tasks, and what it took.
-    by: Option<(usize, Batch)>,
+    /// The number of the thread for tasks.
+    thread: Option<usize>,
+    /// How many kinds of the cleanups were passed on.
+    told: usize,
     began: Instant,
     /// How many calls were answered.
     calls: u32,
@@ -43,23 +45,22 @@ struct InHand<'a> {
 
 impl<'a> InHand<'a> {
     fn new(shared: &'a Shared, batch: Batch, thread: Option<usize>) -> InHand<'a> {
-        let by = thread.map(|thread| (thread, batch.clone()));
-        InHand { shared, batch, by, began: shared.now(), calls: 0 }
+        InHand { shared, batch, thread, told: 0, began: shared.now(), calls: 0 }
     }
 }
 
 impl Drop for InHand<'_> {
     fn drop(&mut self) {
-        let InHand { shared, batch: Batch { cleanups, asks }, .. } = self;
-        for (claims, cleanup) in cleanups.iter().zip(Cleanup::ALL) {
+        let InHand { shared, batch, .. } = self;
+        for (claims, cleanup) in batch.cleanups.iter().zip(Cleanup::ALL).skip(self.told) {
             claims.iter().for_each(|claim| shared.ledger.leave_to_watchdog(claim, cleanup));
         }
-        asks.drain(..).for_each(|claim| shared.timers.due_by(claim.stop_attending()));
+        batch.asks.iter().for_each(|claim| shared.timers.due_by(claim.stop_attending()));
         // While cleanups are in hand the watchdog does not see them, and may have gone to sleep without an end.
         shared.timers.due_by(shared.backlog.due_at());
-        if let Some((thread, taken)) = &self.by {
+        if let Some(thread) = self.thread {
             let call = (shared.now() - self.began).checked_div(self.calls);
-            shared.first_attempts.made(*thread, taken, call);
+            shared.first_attempts.made(thread, batch, call);
             if shared.first_attempts.is_idle() {
                 shared.ledger.ending.signal.raise(); // the drop of the last handle may wait for that
             }
@@ -165,7 +166,7 @@ fn attempt_first(shared: &Arc<Shared>, claim: &Arc<Claim>, attempt: FirstAttempt
         run_here(shared, || _ = make_attempts(InHand::new(shared, Batch::of(claim, attempt), None)));
         return;
     }
-    let wakes = shared.first_attempts.add(claim, attempt, Arc::clone(shared));
+    let wakes = shared.first_attempts.add(claim, attempt, Arc::<Shared>::clone(shared));
     shared.first_attempts.added(&shared.timers, shared.now(), wakes);
 }
 
@@ -241,14 +242,16 @@ fn make_attempts(mut hand: InHand<'_>) -> bool {
 
 /// Releases, and then withdrawals. Returns whether the server is silent.
 fn tell_first(hand: &mut InHand<'_>) -> bool {
-    let InHand { shared, batch: Batch { cleanups, .. }, calls, .. } = hand;
+    let InHand { shared, batch, told, calls, .. } = hand;
     let mut run = shared.cleanup_run();
-    for (claims, cleanup) in cleanups.iter_mut().zip(Cleanup::ALL) {
+    for (claims, cleanup) in batch.cleanups.iter().zip(Cleanup::ALL) {
         if run.is_silent() {
             break;
         }
+        *told += 1;
         // Where the watchdog has a call under way, it cleans up afterwards.
-        let (busy, claims) = claims.drain(..).partition::<Vec<_>, _>(|claim| cleanup.has_to_wait(claim));
+        let (busy, claims): (Vec<_>, Vec<_>) =
+            claims.iter().cloned().partition(|claim| cleanup.has_to_wait(claim));
         busy.iter().for_each(|claim| shared.ledger.leave_to_watchdog(claim, cleanup));
         if !claims.is_empty() {
             *calls += 1;

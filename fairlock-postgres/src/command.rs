@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, Condition, ForceReleased, Hold, LockId, Place, Released, Renew, Renewal,
-    RequestId, Wait, Withdrawn,
+    Acquire, Acquired, Condition, ForceReleased, Hold, LockId, Place, Released, Renew, Renewal, RequestId,
+    Wait, Withdrawn,
 };
 use fairlock_core::{FencingToken, OwnerId};
 use fairlock_rules::{LockEntry, OperationContext};

@@ -16,7 +16,6 @@ use crate::hand_off::HandOff;
 use crate::net::{AddressMap, Arrangement, Servers, Settings, Target, Timeouts};
 #[cfg(feature = "redisson")]
 use crate::redisson::{Channels, Redisson};
-use crate::rules::Shared;
 use crate::script::Scripts;
 use crate::wake_ups::WakeUps;
 
@@ -356,26 +355,26 @@ impl RedisBuilder {
 impl RedisBackend {
     #[cfg(feature = "redisson")]
     fn of(servers: Servers, calls: Calls, discipline: Discipline, thread_wait: Duration) -> RedisBackend {
-        let channels: Arc<Channels> = Arc::default();
+        let (channels, confirms): (Arc<Channels>, _) = (Arc::default(), calls.confirms_messages());
         let scripts = Arc::new(Scripts::new(servers, calls.wrapper()));
-        let wake_ups = WakeUps::new(&scripts, calls.confirms_messages(), Some(Arc::clone(&channels) as _));
-        let shared = Arc::new(Shared { scripts, calls, wake_ups });
-        let redisson = Redisson::new(&shared, channels, thread_wait);
-        let (ours, theirs) = (Rules::HandOff(HandOff::new(&shared)), Rules::Redisson(redisson.clone()));
+        let others = Some(Arc::clone(&channels) as _);
+        let (calls, wake_ups) = (Arc::new(calls), Arc::new(WakeUps::new(&scripts, confirms, others)));
+        let ours = Rules::HandOff(HandOff::new(&scripts, &calls, &wake_ups));
+        let redisson = Redisson::new(&scripts, &calls, &wake_ups, channels, thread_wait);
+        let (theirs, plain) = (Rules::Redisson(redisson.clone()), Some(Rules::Redisson(redisson)));
         let (fair, other) = match discipline {
             Discipline::HandOff => (ours, theirs),
             Discipline::Redisson => (theirs, ours),
         };
-        let plain = Rules::Redisson(redisson);
-        RedisBackend(Arc::new(Inner { shared, fair, other: Some(other), plain: Some(plain) }))
+        RedisBackend(Arc::new(Inner { scripts, calls, wake_ups, fair, other: Some(other), plain }))
     }
 
     #[cfg(not(feature = "redisson"))]
     fn of(servers: Servers, calls: Calls) -> RedisBackend {
         let scripts = Arc::new(Scripts::new(servers, calls.wrapper()));
-        let wake_ups = WakeUps::new(&scripts, calls.confirms_messages(), None);
-        let shared = Arc::new(Shared { scripts, calls, wake_ups });
-        let fair = Rules::HandOff(HandOff::new(&shared));
-        RedisBackend(Arc::new(Inner { shared, fair, other: None, plain: None }))
+        let wake_ups = Arc::new(WakeUps::new(&scripts, calls.confirms_messages(), None));
+        let calls = Arc::new(calls);
+        let fair = Rules::HandOff(HandOff::new(&scripts, &calls, &wake_ups));
+        RedisBackend(Arc::new(Inner { scripts, calls, wake_ups, fair, other: None, plain: None }))
     }
 }

@@ -12,7 +12,7 @@
 //! | --- | --- |
 //! | `builder`, `doctor`, `locks`, `backend` | what a program calls |
 //! | `hand_off`, `redisson` | the rules of a lock: ours, for any capacity, and Redisson's (a feature) |
-//! | `rules`, `wake_ups` | what all rules use |
+//! | `wake_ups` | the clients' subscriptions, and what a message means |
 //! | `durable` | around scripts and replies: what survives a server that forgets |
 //! | `script` | keys, arguments, the Lua, replies |
 //! | `net` | connections; knows no lock, and nothing of this crate |
@@ -35,7 +35,6 @@ mod locks;
 mod net;
 #[cfg(feature = "redisson")]
 mod redisson;
-mod rules;
 mod script;
 mod wake_ups;
 

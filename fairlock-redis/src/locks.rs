@@ -8,9 +8,9 @@ use redis::cmd;
 
 use crate::backend::{RedisBackend, Rules, by_rules};
 use crate::net::{Order, Pool, ServerFailure};
-use crate::rules::{Kinds, Look};
 use crate::script::keys::{Keys, name_of_queue};
 use crate::script::reply::{items, number, text, unintelligible};
+use crate::script::{Kinds, Look};
 
 /// How many keys the server scans in one call: this bounds how long the call blocks the server.
 const PAGE: &str = "500";
@@ -32,7 +32,7 @@ impl RedisBackend {
         let pattern = pattern.unwrap_or("*");
         let (ours, theirs) = (&self.0.fair, self.0.other.as_ref());
         let (mut names, mut others) = (BTreeSet::new(), BTreeSet::new());
-        let servers = &self.0.shared.scripts.servers;
+        let servers = &self.0.scripts.servers;
         for server in servers.servers().map_err(|failure| failure.explain(servers, "SCAN"))? {
             let pool = &server.pool;
             names.extend(in_queue(pool, pattern, ours)?);
@@ -80,7 +80,7 @@ impl RedisBackend {
         for page in locks.chunks(100) {
             let calls =
                 page.iter().map(|lock| by_rules!(rules, look(lock, &at))).collect::<Result<Vec<_>, _>>()?;
-            let replies = self.0.shared.scripts.run_all(&calls, Order::AtOnce);
+            let replies = self.0.scripts.run_all(&calls, Order::AtOnce);
             for (lock, reply) in page.iter().zip(replies) {
                 let reply = reply.map_err(|failure| failure.error);
                 match reply.and_then(|reply| by_rules!(rules, seen(LockKind::Fair, &reply))) {

@@ -178,7 +178,7 @@ fn name(client: usize, number: usize) -> String {
 /// Waits until the server has renewed all of these since then.
 fn until_renewed(client: &Client, guards: &[Guard<Owner>], since: Instant) {
     eventually("all holds were renewed since the cut", || {
-        let names: Vec<&str> = guards.iter().map(Guard::name).collect();
+        let names: Vec<&str> = guards.iter().map(|guard| guard.name()).collect();
         let ends = by_threads(names, |name| {
             // A look is one attempt, and its connection may have been cut.
             match client.fair_lock(name).unwrap().admin().inspect() {

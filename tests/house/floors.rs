@@ -9,7 +9,7 @@ use std::path::Path;
 const HOUSE: [(&str, &str); 8] = [
     (
         "fairlock-core",
-        "handle handle/client handle/kinds handle/admin handle/tasks handle/lock handle/request handle/guard handle/receiver
+        "handle handle/client handle/kinds handle/admin handle/tasks handle/lock handle/guard handle/receiver
          wake watchdog tasks shutdown shared
          flow/acquire flow/release flow/cleanup flow
          outage ledger backlog timers stats claim
@@ -17,7 +17,7 @@ const HOUSE: [(&str, &str); 8] = [
     ),
     (
         "fairlock-redis",
-        "builder doctor locks backend hand_off redisson rules wake_ups durable
+        "builder doctor locks backend hand_off redisson wake_ups durable
          script script/reply script/scripts script/keys checks
          net net/target net/topology net/subscription net/commands net/settings net/connection net/hash_slot net/value
          net/refusal",

@@ -164,7 +164,7 @@ impl Holds {
 
     /// How long all of them are certain.
     pub(super) fn valid_for(&self) -> Duration {
-        self.guards().map(Guard::valid_for).min().unwrap_or(Duration::ZERO)
+        self.guards().map(|guard| guard.valid_for()).min().unwrap_or(Duration::ZERO)
     }
 
     /// Renews all, and returns how long they are certain.
@@ -178,7 +178,7 @@ impl Holds {
 
     /// Whether one of them is lost. What is told as lost may also be a grant that ended before this process took it.
     pub(super) fn are_lost(&self) -> bool {
-        self.guards().any(Guard::is_lost)
+        self.guards().any(|guard| guard.is_lost())
     }
 
     /// A channel for the loss of each.

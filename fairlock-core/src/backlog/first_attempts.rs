@@ -13,6 +13,7 @@
 //! answers to one batch wake a hundred tasks, and without a pause the first few of these would take all threads, and the others
 //! would wait for a trip.
 
+use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::thread;
@@ -47,9 +48,14 @@ pub(crate) enum FirstAttempt {
     Unlock,
 }
 
-pub(crate) struct FirstAttempts<Client>(Mutex<Inner<Client>>);
+#[derive(Default)]
+pub(crate) struct FirstAttempts(Mutex<Inner>);
 
-struct Inner<Client> {
+/// The client, which stands above this module.
+type Client = Arc<dyn Any + Send + Sync>;
+
+#[derive(Default)]
+struct Inner {
     cleanups: Cleanups,
     locks: HashMap<LockName, OfLock>,
     /// The locks with an ask that may go.
@@ -63,16 +69,17 @@ struct Inner<Client> {
     /// When the last of them was taken.
     taken_at: Option<Instant>,
     threads: [Thread; TASK_THREADS],
-    /// How many threads there may be: the system may refuse some.
-    most: usize,
+    /// How many threads, the last ones, the system has refused.
+    refused: usize,
     /// About how long a call takes: a stall counts little.
     trip: Option<Duration>,
     /// Lives until the last first attempt is taken, even if its task has dropped the last handle.
-    client: Option<Arc<Client>>,
+    client: Option<Client>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Thread {
+    #[default]
     Idle,
     /// It was woken, or keeps to the pace: it looks soon.
     Called,
@@ -105,7 +112,7 @@ impl OfLock {
 }
 
 /// What a thread takes at once: cleanups, or asks.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Batch {
     pub(crate) cleanups: Cleanups,
     pub(crate) asks: VecDeque<Arc<Claim>>,
@@ -124,32 +131,9 @@ pub(crate) enum Next {
     Sleep,
 }
 
-impl<Client> Default for FirstAttempts<Client> {
-    fn default() -> FirstAttempts<Client> {
-        FirstAttempts(Mutex::new(Inner {
-            cleanups: Cleanups::default(),
-            locks: HashMap::new(),
-            ready: VecDeque::new(),
-            last: 0,
-            left: 0,
-            in_hand: 0,
-            taken_at: None,
-            threads: [Thread::Idle; TASK_THREADS],
-            most: TASK_THREADS,
-            trip: None,
-            client: None,
-        }))
-    }
-}
-
-impl<Client> FirstAttempts<Client> {
+impl FirstAttempts {
     /// Returns the thread that is to look.
-    pub(crate) fn add(
-        &self,
-        claim: &Arc<Claim>,
-        attempt: FirstAttempt,
-        client: Arc<Client>,
-    ) -> Option<usize> {
+    pub(crate) fn add(&self, claim: &Arc<Claim>, attempt: FirstAttempt, client: Client) -> Option<usize> {
         let inner = &mut *self.0.lock();
         inner.client.get_or_insert(client);
         inner.left += 1;
@@ -194,11 +178,11 @@ impl<Client> FirstAttempts<Client> {
     fn there_is_no(&self, thread: usize) -> Option<usize> {
         let inner = &mut *self.0.lock();
         inner.threads[thread] = Thread::Idle;
-        inner.most = thread.max(1); // the first one runs: the task would have failed without it
+        inner.refused = TASK_THREADS - thread.max(1); // the first one runs: the task would have failed without it
         inner.wake()
     }
 
-    pub(crate) fn take_client(&self) -> Option<Arc<Client>> {
+    pub(crate) fn take_client(&self) -> Option<Client> {
         self.0.lock().client.take()
     }
 
@@ -322,7 +306,7 @@ impl<Client> FirstAttempts<Client> {
     }
 }
 
-impl<Client> Inner<Client> {
+impl Inner {
     /// A thread that asks for this request puts its cleanup into the list afterwards, see [`FirstAttempts::made`]. No other thread of
     /// these begins to ask for a request that is over.
     fn clean_up(&mut self, claim: &Arc<Claim>, cleanup: Cleanup) {
@@ -351,8 +335,13 @@ impl<Client> Inner<Client> {
         }
     }
 
+    /// How many threads there may be.
+    fn most(&self) -> usize {
+        TASK_THREADS - self.refused
+    }
+
     fn idle(&self) -> usize {
-        self.threads[..self.most].iter().filter(|thread| **thread == Thread::Idle).count()
+        self.threads[..self.most()].iter().filter(|thread| **thread == Thread::Idle).count()
     }
 
     fn is_far(&self) -> bool {
@@ -360,7 +349,7 @@ impl<Client> Inner<Client> {
     }
 
     fn at_once(&self) -> usize {
-        if self.is_far() { self.most } else { self.most.min(NEAR_THREADS) }
+        if self.is_far() { self.most() } else { self.most().min(NEAR_THREADS) }
     }
 
     /// Whether one more thread may ask: the last one is for cleanups.
@@ -389,7 +378,7 @@ impl<Client> Inner<Client> {
         if !(tells || asks) || self.will_look() {
             return None;
         }
-        let idle = self.threads[..self.most].iter().position(|thread| *thread == Thread::Idle)?;
+        let idle = self.threads[..self.most()].iter().position(|thread| *thread == Thread::Idle)?;
         self.threads[idle] = Thread::Called;
         Some(idle)
     }

@@ -107,11 +107,18 @@ pub(crate) struct PendingCleanup {
     /// The last attempt was refused, which is no outage. It is repeated all the same: nobody else ends what it is about, and what
     /// the server refuses now it may do in a moment.
     pub(crate) is_refused: bool,
+    /// A release of the grant that the withdrawal has found.
+    is_found: bool,
 }
 
 impl PendingCleanup {
     fn new(claim: Arc<Claim>, cleanup: Cleanup, since: Instant) -> PendingCleanup {
-        PendingCleanup { claim, cleanup, since, tries: 0, due: since, is_refused: false }
+        PendingCleanup { claim, cleanup, since, tries: 0, due: since, is_refused: false, is_found: false }
+    }
+
+    /// The withdrawal has found that the lock was granted.
+    pub(crate) fn has_to_release(&mut self) {
+        (self.cleanup, self.tries, self.is_found) = (Cleanup::Release, 0, true);
     }
 
     /// An attempt begins, or has failed.
@@ -193,10 +200,10 @@ impl Backlog {
     /// How many cleanups are left or in hand, and the first claim of these.
     pub(crate) fn open(&self) -> Option<(usize, Arc<Claim>)> {
         let Lists { fresh, tried, in_hand, .. } = &*self.lists.lock();
-        let left = fresh.iter().chain(tried).map(|pending| (&pending.claim, 1));
-        let mut open = in_hand.values().map(|(claim, count)| (claim, *count)).chain(left).peekable();
-        let first = Arc::clone(open.peek()?.0);
-        Some((open.map(|(_, count)| count).sum(), first))
+        let left = fresh.iter().chain(tried).map(|pending| &pending.claim);
+        let first = in_hand.values().map(|(claim, _)| claim).chain(left).next()?;
+        let in_hand = in_hand.values().map(|(_, count)| count).sum::<usize>();
+        Some((fresh.len() + tried.len() + in_hand, Arc::clone(first)))
     }
 
     /// Whether a cleanup without an answer is left.
@@ -274,14 +281,14 @@ impl Backlog {
     }
 
     /// Takes what is due at the client's end, for a thread that shares it with others: a release, or withdrawals for one call. Once
-    /// the time `is_over`, withdrawals that have waited for a call until now.
+    /// the time `is_over`, withdrawals that have waited for a call until now, and grants that a withdrawal has found.
     pub(crate) fn next_at_the_end(&self, now: Instant, is_over: bool) -> Option<CleanupBatch<'_>> {
         let mut lists = self.lists.lock();
         let threads = self.drivers.load(Ordering::SeqCst).max(1);
         let share = (lists.fresh.len() + lists.tried.len()).div_ceil(threads).min(MOST_AT_ONCE);
         let most = |cleanup| if cleanup == Cleanup::Withdraw { share } else { 1 };
         let todo = lists.take(true, most, |pending| match is_over {
-            true => pending.tries == 0 && pending.has_to_wait(),
+            true => pending.tries == 0 && (pending.is_found || pending.has_to_wait()),
             false => pending.due <= now && !pending.has_to_wait(),
         })?;
         Some(self.hand_out(&mut lists, todo))
@@ -290,9 +297,8 @@ impl Backlog {
     /// When the next cleanup is due at the client's end that waits for no call; `until` if all wait. None: no cleanup is left.
     pub(crate) fn due_at_the_end(&self, until: Instant) -> Option<Instant> {
         let Lists { fresh, tried, .. } = &*self.lists.lock();
-        let due =
-            |pending: &PendingCleanup| if pending.has_to_wait() { until } else { pending.due.min(until) };
-        fresh.iter().chain(tried).map(due).min()
+        let due = |pending: &PendingCleanup| if pending.has_to_wait() { until } else { pending.due };
+        fresh.iter().map(due).chain(tried.iter().map(|pending| pending.due.min(until))).min()
     }
 
     /// When the next cleanup is due that waits for no call; retries wait for the pause.

@@ -106,10 +106,10 @@ impl<'a> CleanupRun<'a> {
             match answer {
                 Ok(answer) => {
                     is_answered = true;
-                    let next = self.told(pending, answer, sent);
+                    let is_done = self.told(pending, answer, sent);
                     let Some(mut pending) = taken.todo.pop_front() else { break };
-                    if let Some(cleanup) = next {
-                        (pending.cleanup, pending.tries) = (cleanup, 0);
+                    if !is_done {
+                        pending.has_to_release();
                         taken.back.push(pending);
                     }
                 }
@@ -212,8 +212,8 @@ impl<'a> CleanupRun<'a> {
         Withdrawn::Left
     }
 
-    /// Returns what is to be done next: a lock that had been granted has to be released.
-    fn told(&mut self, pending: &PendingCleanup, answer: Withdrawn, sent: Instant) -> Option<Cleanup> {
+    /// Returns whether that is all: a lock that had been granted has to be released.
+    fn told(&mut self, pending: &PendingCleanup, answer: Withdrawn, sent: Instant) -> bool {
         let claim = &pending.claim;
         match answer {
             Withdrawn::Left => {
@@ -221,16 +221,15 @@ impl<'a> CleanupRun<'a> {
                 if pending.cleanup == Cleanup::Withdraw {
                     self.left.entry(claim.lock.name.clone()).or_insert_with(|| Arc::clone(claim));
                 }
-                None
+                true
             }
             Withdrawn::WasGranted { token, lease } => {
                 self.parts.ledger.counters.granted_by_answer(claim.request);
-                if claim.granted_while_leaving(token, sent, lease, self.parts.config.now()) {
+                let is_taken = claim.granted_while_leaving(token, sent, lease, self.parts.config.now());
+                if is_taken {
                     self.parts.ledger.granted(claim, GrantedBy::WakeUp);
-                    return None;
                 }
-                // The caller has gone.
-                Some(Cleanup::Release)
+                is_taken // or the caller has gone
             }
         }
     }

@@ -4,8 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use super::guard::{Guard, Ownership, TryLock};
-use super::lock::Lock;
-use super::request::{Caller, Request};
+use super::lock::{Caller, Lock, Request};
 use super::tasks::{AsyncHold, AsyncLock, TryLockFuture};
 use crate::backend::{Condition, LONGEST_PERIOD, SHORTEST_PERIOD, Since};
 use crate::config::check_range;

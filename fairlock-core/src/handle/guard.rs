@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,7 +20,8 @@ use crate::logging::log_line;
 use crate::losses::FirstLoss;
 use crate::shared::Handles;
 
-/// A hold of a lock. A thread has a `Guard`, which can't leave it; the `Guard<Owner>` of an [`Owner`] may.
+/// A hold of a lock. A thread has a `Guard`, which can't leave it; the `Guard<Owner>` of an [`Owner`] may. It has the methods of
+/// [`Hold`], such as [`token`](Hold::token) and [`is_lost`](Hold::is_lost).
 ///
 /// Dropping it releases the lock as [`unlock`](Self::unlock) does, but with one attempt: an error goes to `log`, and a
 /// release without an answer is repeated in the background.
@@ -36,87 +38,26 @@ use crate::shared::Handles;
 #[clippy::has_significant_drop]
 #[derive(Debug)]
 pub struct Guard<O: Ownership = ThisThread> {
-    shared: Arc<Handles>,
-    pub(super) claim: Arc<Claim>,
-    token: FencingToken,
+    hold: Hold,
     lost: OnceLock<Receiver<Lost>>,
     /// Whether the hold was released or leaked: then the drop has nothing to do.
     spent: bool,
     mobility: PhantomData<O::Mobility>,
 }
 
+impl<O: Ownership> Deref for Guard<O> {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.hold
+    }
+}
+
 impl<O: Ownership> Guard<O> {
     pub(crate) fn new(shared: Arc<Handles>, taken: Taken) -> Guard<O> {
         let Taken { claim, token } = taken;
-        Guard { shared, claim, token, lost: OnceLock::new(), spent: false, mobility: PhantomData }
-    }
-
-    /// The name of the lock.
-    pub fn name(&self) -> &str {
-        self.claim.lock.name.as_str()
-    }
-
-    /// The owner that holds the lock.
-    pub fn owner(&self) -> &OwnerId {
-        &self.claim.owner
-    }
-
-    /// The fencing token of this acquisition; a re-entry has the token of the outermost guard.
-    pub fn token(&self) -> FencingToken {
-        self.token
-    }
-
-    /// The request that was granted. Lock, owner, request and token name the hold to a [`Backend`](crate::backend::Backend): if
-    /// this process dies, another process can release the hold:
-    ///
-    /// ```
-    /// # use fairlock::admin::{LockKind, LockName};
-    /// # use fairlock::{Client, MemoryBackend};
-    /// use fairlock::backend::{Backend, Hold, LockId, Released, only};
-    /// # let store = MemoryBackend::new();
-    /// # let client = Client::new(store.clone())?;
-    /// let guard = client.fair_lock("lock:orders")?.lock()?;
-    ///
-    /// let lock = LockId::new(LockName::new("lock:orders")?, LockKind::Fair);
-    /// let hold = Hold::new(&lock, guard.owner(), guard.request_id(), guard.token());
-    /// assert_eq!(only(store.release(&[hold]))?, Released::Released);
-    /// assert_eq!(only(store.release(&[hold]))?, Released::NotHeld); // never another hold
-    /// # Ok::<(), fairlock::Error>(())
-    /// ```
-    pub fn request_id(&self) -> RequestId {
-        self.claim.request
-    }
-
-    /// How long the hold is certain without another renewal; zero when it is lost.
-    pub fn valid_for(&self) -> Duration {
-        self.claim.valid_for(self.shared.now())
-    }
-
-    /// Whether the hold has ended or may have: another owner may have the lock. By this process's clock it becomes true
-    /// before the server lets another owner in, even if no thread has run since.
-    pub fn is_lost(&self) -> bool {
-        self.valid_for() == Duration::ZERO
-    }
-
-    /// Says whether the hold is certain still, for a `?` between two steps of the work. Asks no server. A hold that was lost
-    /// stays lost.
-    ///
-    /// ```
-    /// # use fairlock::{Client, Error, MemoryBackend};
-    /// # let client = Client::new(MemoryBackend::new())?;
-    /// let lock = client.fair_lock("lock:orders")?;
-    /// let guard = lock.lock()?;
-    /// guard.check()?;
-    /// lock.admin().force_unlock()?; // by an operator
-    /// assert!(matches!(guard.check(), Err(Error::Lost(_))));
-    /// # Ok::<(), fairlock::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true.
-    pub fn check(&self) -> Result<()> {
-        // The hold is marked as lost: a renewal that is answered just now does not revive it.
-        self.shared.ledger.lose_if_expired(&self.claim).map_or(Ok(()), |lost| Err(Error::Lost(lost)))
+        let hold = Hold { shared, claim, token };
+        Guard { hold, lost: OnceLock::new(), spent: false, mobility: PhantomData }
     }
 
     /// A channel, also for a `select!`: one message when this hold is lost, then the channel is closed. A release closes the channel
@@ -209,6 +150,89 @@ impl<O: Ownership> Drop for Guard<O> {
             return;
         }
         log_drop(self.shared.parts().unlock(&self.claim, Effort::Once));
+    }
+}
+
+/// What a program sees of its hold of a lock: a [`Guard`] has these methods, and so has the hold of a task.
+#[derive(Debug)]
+pub struct Hold {
+    pub(super) shared: Arc<Handles>,
+    pub(super) claim: Arc<Claim>,
+    pub(super) token: FencingToken,
+}
+
+impl Hold {
+    /// The name of the lock.
+    pub fn name(&self) -> &str {
+        self.claim.lock.name.as_str()
+    }
+
+    /// The owner that holds the lock. A task's hold has an owner that no other wait or guard has.
+    pub fn owner(&self) -> &OwnerId {
+        &self.claim.owner
+    }
+
+    /// The fencing token of this acquisition; a re-entry has the token of the outermost guard.
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// The request that was granted. Lock, owner, request and token name the hold to a [`Backend`](crate::backend::Backend): if
+    /// this process dies, another process can release the hold:
+    ///
+    /// ```
+    /// # use fairlock::admin::{LockKind, LockName};
+    /// # use fairlock::{Client, MemoryBackend};
+    /// use fairlock::backend::{Backend, Hold, LockId, Released, only};
+    /// # let store = MemoryBackend::new();
+    /// # let client = Client::new(store.clone())?;
+    /// let guard = client.fair_lock("lock:orders")?.lock()?;
+    ///
+    /// let lock = LockId::new(LockName::new("lock:orders")?, LockKind::Fair);
+    /// let hold = Hold::new(&lock, guard.owner(), guard.request_id(), guard.token());
+    /// assert_eq!(only(store.release(&[hold]))?, Released::Released);
+    /// assert_eq!(only(store.release(&[hold]))?, Released::NotHeld); // never another hold
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    pub fn request_id(&self) -> RequestId {
+        self.claim.request
+    }
+
+    /// How long the hold is certain without another renewal; zero when it is lost.
+    pub fn valid_for(&self) -> Duration {
+        self.claim.valid_for(self.shared.now())
+    }
+
+    /// Whether the hold has ended or may have: another owner may have the lock. By this process's clock it becomes true
+    /// before the server lets another owner in, even if no thread has run since.
+    pub fn is_lost(&self) -> bool {
+        self.valid_for() == Duration::ZERO
+    }
+
+    /// Says whether the hold is certain still, for a `?` between two steps of the work. Asks no server. A hold that was lost
+    /// stays lost.
+    ///
+    /// ```
+    /// # use fairlock::{Client, Error, MemoryBackend};
+    /// # let client = Client::new(MemoryBackend::new())?;
+    /// let lock = client.fair_lock("lock:orders")?;
+    /// let guard = lock.lock()?;
+    /// guard.check()?;
+    /// lock.admin().force_unlock()?; // by an operator
+    /// assert!(matches!(guard.check(), Err(Error::Lost(_))));
+    /// # Ok::<(), fairlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true; [`Error::NotHeld`] once the hold of a task's work was released.
+    pub fn check(&self) -> Result<()> {
+        // In this order: a hold that is lost between the two looks was certain at the first.
+        if !self.is_lost() {
+            return Ok(());
+        }
+        // The hold is marked as lost: a renewal that is answered just now does not revive it.
+        let lost = self.shared.ledger.lose_if_expired(&self.claim);
+        Err(lost.map_or_else(|| self.claim.not_held(), Error::Lost))
     }
 }
 
@@ -383,6 +407,10 @@ impl<G: OneGuard> AllGuard<G> {
         }
     }
 
+    fn holds(&self) -> impl ExactSizeIterator<Item = &Hold> {
+        self.guards.iter().map(OneGuard::hold)
+    }
+
     /// Its cancel ends the wait for the rest.
     pub(super) fn first_loss(&self) -> &FirstLoss {
         &self.first_loss
@@ -398,7 +426,7 @@ impl<G: OneGuard> AllGuard<G> {
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.guards.iter().map(OneGuard::name)
+        self.holds().map(Hold::name)
     }
 
     /// The fencing token of the lock `name`, for the resource that this lock protects. Each lock has its own tokens. None for a name
@@ -414,11 +442,11 @@ impl<G: OneGuard> AllGuard<G> {
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     pub fn token(&self, name: &str) -> Option<FencingToken> {
-        let at = self.guards.binary_search_by(|guard| guard.name().cmp(name)).ok()?;
-        self.guards.get(at).map(OneGuard::token)
+        let at = self.guards.binary_search_by(|guard| guard.hold().name().cmp(name)).ok()?;
+        self.guards.get(at).map(|guard| guard.hold().token())
     }
 
-    /// How long all holds are certain without another renewal: the least [`Guard::valid_for`]. Zero when a hold
+    /// How long all holds are certain without another renewal: the least [`Hold::valid_for`]. Zero when a hold
     /// is lost.
     ///
     /// ```
@@ -430,7 +458,7 @@ impl<G: OneGuard> AllGuard<G> {
     /// # Ok::<(), fairlock::Error>(())
     /// ```
     pub fn valid_for(&self) -> Duration {
-        self.guards.iter().map(OneGuard::valid_for).min().unwrap_or(Duration::ZERO)
+        self.holds().map(Hold::valid_for).min().unwrap_or(Duration::ZERO)
     }
 
     /// Whether any of the holds has ended or may have: another owner may have that lock.
@@ -463,7 +491,7 @@ impl<G: OneGuard> AllGuard<G> {
     /// # Errors
     /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true, about the first lost lock in the order of names.
     pub fn check(&self) -> Result<()> {
-        self.guards.iter().try_for_each(OneGuard::check)
+        self.holds().try_for_each(Hold::check)
     }
 }
 
@@ -535,33 +563,15 @@ impl<G: OneGuard> Drop for AllGuard<G> {
 /// The guard of one lock, which an [`AllGuard`] has several of. Not exported.
 pub trait OneGuard: Sized {
     #[doc(hidden)]
-    fn name(&self) -> &str;
-    #[doc(hidden)]
-    fn valid_for(&self) -> Duration;
-    #[doc(hidden)]
-    fn check(&self) -> Result<()>;
-    #[doc(hidden)]
-    fn token(&self) -> FencingToken;
+    fn hold(&self) -> &Hold;
     /// Releases all, the last one first.
     #[doc(hidden)]
     fn drop_all(guards: Vec<Self>);
 }
 
 impl OneGuard for Guard {
-    fn name(&self) -> &str {
-        Guard::name(self)
-    }
-
-    fn valid_for(&self) -> Duration {
-        Guard::valid_for(self)
-    }
-
-    fn check(&self) -> Result<()> {
-        Guard::check(self)
-    }
-
-    fn token(&self) -> FencingToken {
-        self.token
+    fn hold(&self) -> &Hold {
+        self
     }
 
     fn drop_all(guards: Vec<Guard>) {

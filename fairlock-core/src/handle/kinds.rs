@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use super::admin::{Admin, AsyncAdmin};
 use super::guard::{Guard, Owner, Ownership, ThisThread, TryLock};
-use super::lock::{Lock, terms};
-use super::request::{Caller, Request};
+use super::lock::{Caller, Lock, Request, terms};
 use super::tasks::{AsyncGuard, AsyncHold, AsyncLock, LockFuture, TryLockFuture};
 use crate::error::{Error, Result};
 use crate::stats::Stats;

@@ -8,18 +8,16 @@ mod hand_over;
 mod kinds;
 mod lock;
 mod receiver;
-mod request;
 mod tasks;
 
 pub use admin::{Admin, AsyncAdmin};
 pub use client::{AsyncClient, Client, ClientBuilder, connecting};
 pub use conditions::{UnlessCrowded, UnlessGranted};
-pub use guard::{AllGuard, Guard, Owner, Ownership, ThisThread, TryLock};
+pub use guard::{AllGuard, Guard, Hold, Owner, Ownership, ThisThread, TryLock};
 pub use hand_over::HandOver;
 pub use kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
-pub use lock::{Lock, Term};
+pub use lock::{Lock, Request, Term};
 pub use receiver::Receiver;
-pub use request::Request;
 pub use tasks::{AsyncGuard, AsyncHold, AsyncLock, LockFuture, TryLockFuture};
 
 #[cfg(test)]

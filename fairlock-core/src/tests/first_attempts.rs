@@ -16,7 +16,7 @@ const LEAVE: FirstAttempt = FirstAttempt::CleanUp(Cleanup::Withdraw);
 
 /// The list, and what each thread has in hand.
 struct Threads {
-    list: FirstAttempts<()>,
+    list: FirstAttempts,
     in_hand: [Option<Batch>; TASK_THREADS],
     /// Threads that are to look.
     called: Vec<usize>,

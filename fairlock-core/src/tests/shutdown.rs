@@ -63,6 +63,13 @@ fn a_grant_that_a_shutdown_finds_is_released() {
     s.asked([ACQUIRE, WITHDRAW, RELEASE.of(77)]);
 }
 
+/// The answer comes when the shutdown has ended.
+#[test]
+fn a_grant_that_a_shutdown_finds_too_late_is_released() {
+    let s = threads().acquire().says(rank(0)).a().requests().withdraw().says(got(77)).withdraw().takes(2 * S);
+    s.x().shuts_down_within(S).fails(UnsettledOf(1)).pass(2 * S).asked([ACQUIRE, WITHDRAW, RELEASE.of(77)]);
+}
+
 /// A release of a found grant that is not answered is repeated as a release.
 #[test]
 fn an_unanswered_release_of_a_found_grant_is_repeated() {

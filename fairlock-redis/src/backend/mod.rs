@@ -15,13 +15,14 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, Clock, LockKind};
 use redis::Value;
 
+use crate::durable::Calls;
 use crate::hand_off::HandOff;
 use crate::net::{Order, attempt_ttl};
 #[cfg(feature = "redisson")]
 use crate::redisson::Redisson;
-use crate::rules::{By, Kinds, Look, Shared};
-use crate::script::Call;
 use crate::script::reply::missing;
+use crate::script::{By, Call, Kinds, Look, Scripts};
+use crate::wake_ups::WakeUps;
 
 const NO_PLAIN: &str = "plain locks need the feature `redisson`";
 
@@ -34,7 +35,9 @@ impl UnwindSafe for RedisBackend {}
 impl RefUnwindSafe for RedisBackend {}
 
 pub(crate) struct Inner {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) scripts: Arc<Scripts>,
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) wake_ups: Arc<WakeUps>,
     /// The rules of the locks with a queue, by the backend's discipline. A plain handle, too, shows the queue of these locks.
     pub(crate) fair: Rules,
     /// The rules of the other discipline, to list the locks of that discipline.
@@ -77,7 +80,7 @@ impl RedisBackend {
     /// # Ok::<(), fairlock_core::Error>(())
     /// ```
     pub fn grace_left(&self) -> Option<Duration> {
-        self.0.shared.calls.grace_left()
+        self.0.calls.grace_left()
     }
 
     /// Whether this client is the first [`durable`](crate::RedisBuilder::durable) client of the servers. If so, its first request
@@ -93,7 +96,7 @@ impl RedisBackend {
     /// # Ok::<(), fairlock_core::Error>(())
     /// ```
     pub fn begins_life(&self) -> bool {
-        self.0.shared.calls.is_first()
+        self.0.calls.is_first()
     }
 
     /// One round trip to each server, one server after the other. Each question has its own answer.
@@ -107,9 +110,9 @@ impl RedisBackend {
         let sent: Vec<&Call<'_>> = calls.iter().flatten().collect();
         // A call that is alone says more of its errors.
         let replies = match sent[..] {
-            [one] => vec![self.0.shared.scripts.run(one)],
+            [one] => vec![self.0.scripts.run(one)],
             _ => {
-                let replies = self.0.shared.scripts.run_all(&sent, Order::InTurn).into_iter();
+                let replies = self.0.scripts.run_all(&sent, Order::InTurn).into_iter();
                 replies.map(|reply| reply.map_err(|failure| failure.error)).collect()
             }
         };
@@ -151,7 +154,7 @@ impl Backend for RedisBackend {
             |ask| by_rules!(self.0.rules(ask.place.lock)?, acquire(ask)),
             |ask, call, reply| {
                 let answer = by_rules!(self.0.rules(ask.place.lock)?, acquired(ask, call, reply))?;
-                Ok(self.0.shared.wake_ups.acquired(&ask.place, answer))
+                Ok(self.0.wake_ups.acquired(&ask.place, answer))
             },
         )
     }
@@ -171,7 +174,7 @@ impl Backend for RedisBackend {
         for (item, answer) in items.iter().zip(&answers) {
             let (Renew::Place { place, .. }, Ok(answer)) = (item, answer) else { continue };
             if !std::mem::replace(&mut is_heard, true) {
-                self.0.shared.wake_ups.heartbeat_answered(place); // all of them are of one client
+                self.0.wake_ups.heartbeat_answered(place); // all of them are of one client
             }
             if let (Renewal::Granted { .. }, Ok(rules)) = (answer, self.0.rules(place.lock)) {
                 by_rules!(rules, stop_listening(place));
@@ -195,7 +198,7 @@ impl Backend for RedisBackend {
 
     fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
         let rules = self.0.rules(place.lock)?;
-        let reply = self.0.shared.scripts.run(&by_rules!(rules, withdraw(place, By::Operator))?)?;
+        let reply = self.0.scripts.run(&by_rules!(rules, withdraw(place, By::Operator))?)?;
         by_rules!(rules, withdrawn(place, &reply))
     }
 
@@ -214,16 +217,16 @@ impl Backend for RedisBackend {
         let (from, many) = (part.start.min(LAST), part.end.saturating_sub(part.start).min(MOST));
         let examined = if part.is_empty() { 0 } else { MOST_INSPECTED };
         let look = Look { from, many, examined, kinds: Kinds::This };
-        let reply = self.0.shared.scripts.run(&by_rules!(self.0.fair, look(lock, &look))?)?;
+        let reply = self.0.scripts.run(&by_rules!(self.0.fair, look(lock, &look))?)?;
         by_rules!(self.0.fair, seen(lock.kind, &reply))
     }
 
     fn subscribe(&self, client: ClientId, sink: Arc<dyn WakeSink>) -> Result<Subscription, BackendError> {
-        self.0.shared.wake_ups.subscribe(client, sink)
+        self.0.wake_ups.subscribe(client, sink)
     }
 
     fn reconnects(&self) -> u64 {
-        self.0.shared.scripts.servers.settings().reconnects()
+        self.0.scripts.servers.settings().reconnects()
     }
 
     /// Several holders by the hand-off, plain locks with the feature `redisson`.
@@ -247,13 +250,13 @@ impl Backend for RedisBackend {
     }
 
     fn response_timeout(&self) -> Option<Duration> {
-        Some(self.0.shared.scripts.servers.timeouts().response)
+        Some(self.0.scripts.servers.timeouts().response)
     }
 
     /// The response time-out, 5 s, and one second more for clocks that drift. Each request carries its end by the server's clock,
     /// as far as the client knows that clock.
     fn attempt_ttl(&self) -> Option<Duration> {
-        Some(attempt_ttl(self.0.shared.scripts.servers.timeouts().response))
+        Some(attempt_ttl(self.0.scripts.servers.timeouts().response))
     }
 
     /// True for Redisson's queue.
@@ -263,7 +266,7 @@ impl Backend for RedisBackend {
 
     /// The limit of [`RedisBuilder::durable`](crate::RedisBuilder::durable).
     fn longest_lease(&self) -> Option<Duration> {
-        self.0.shared.calls.longest_lease()
+        self.0.calls.longest_lease()
     }
 
     fn why_no_longer_lease(&self) -> &'static str {
@@ -275,7 +278,7 @@ impl Backend for RedisBackend {
 impl fmt::Debug for RedisBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisBackend")
-            .field("servers", &self.0.shared.scripts.servers.to_string())
+            .field("servers", &self.0.scripts.servers.to_string())
             .finish_non_exhaustive()
     }
 }

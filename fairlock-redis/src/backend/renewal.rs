@@ -39,7 +39,7 @@ impl Inner {
             }
         }
         // The nodes of a cluster keep some of the locks each, and a script is about one slot.
-        let most = if self.shared.scripts.servers.is_one_server() { MOST_HOLDS } else { 1 };
+        let most = if self.scripts.servers.is_one_server() { MOST_HOLDS } else { 1 };
         let mut parts = self.parts_of_holds(&holds, most);
         for (lock, places) in waiting {
             for chunk in places.chunks(MOST_PLACES) {
@@ -52,7 +52,7 @@ impl Inner {
         holds.retain(|(at, ..)| refused.contains(at));
         self.renew_parts(self.parts_of_holds(&holds, 1), &mut answers);
         let answer = |answer: Option<Answer>| answer.unwrap_or_else(|| Err(missing()));
-        answers.into_iter().map(|row| answer(row).map(|row| self.shared.wake_ups.renewed(row))).collect()
+        answers.into_iter().map(|row| answer(row).map(|row| self.wake_ups.renewed(row))).collect()
     }
 
     /// The scripts for holds, with their counts and leases.
@@ -111,7 +111,7 @@ impl Inner {
                 Err(error) => note(items, are_holds, Err(CallFailure { is_refusal: true, error })),
             }
         }
-        let replies = self.shared.scripts.run_all(&calls, Order::AtOnce);
+        let replies = self.scripts.run_all(&calls, Order::AtOnce);
         for ((of, are_holds), reply) in asked.into_iter().zip(replies) {
             let rows = reply.and_then(|reply| {
                 let rows = match are_holds {

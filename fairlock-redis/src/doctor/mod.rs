@@ -15,11 +15,10 @@ use fairlock_core::backend::{probe, trial};
 use fairlock_core::{ClientId, LockKind, LockName};
 use redis::{Cmd, Value, cmd};
 
-use crate::backend::{RedisBackend, by_rules};
+use crate::backend::{Inner, RedisBackend, by_rules};
 use crate::durable::{Durability, lives_of};
 use crate::net::value::{field, items, micros, text};
 use crate::net::{Arrangement, Failure, Route, Servers, dry_run};
-use crate::rules::Shared;
 use crate::script::keys::{Keys, client_channel};
 
 const TABLE: Table = Table(include_str!("findings.md"));
@@ -58,8 +57,7 @@ impl RedisBackend {
     fn look(&self, lock: Option<&LockName>) -> fairlock_core::Result<Vec<Finding>> {
         let probe = lock.map_or_else(probe, |name| LockId::new(name.clone(), LockKind::Fair));
         Keys::of(&probe)?;
-        let shared = &self.0.shared;
-        let all = &shared.scripts.servers;
+        let all = &self.0.scripts.servers;
         let (mut findings, mut is_tried) = (Vec::new(), lock.is_none());
         for server in &all.servers().map_err(|failure| failure.explain(all, "looking"))? {
             server.pool.check()?;
@@ -76,11 +74,11 @@ impl RedisBackend {
         }
         self.survey(&mut findings);
         let is_waiting = |found: &Finding| found.topic == "life" && found.verdict != Verdict::Good;
-        if is_tried && !(shared.calls.durability().is_some() && findings.iter().any(is_waiting)) {
+        if is_tried && !(self.0.calls.durability().is_some() && findings.iter().any(is_waiting)) {
             let without = "see to the rights to PUBLISH and SUBSCRIBE, and to what the service says of both";
             let (servers, forget) = (all.to_string(), || self.forget(&probe));
             findings.extend(trial(&servers, [self, self], &probe, without, forget));
-            if let Some(why) = shared.scripts.untold.refusal_of_scripts() {
+            if let Some(why) = self.0.scripts.untold.refusal_of_scripts() {
                 let facts = Facts::of("untold", why);
                 findings.extend(TABLE.findings(&servers, "hand-overs", &facts));
             }
@@ -90,7 +88,7 @@ impl RedisBackend {
 
     /// Deletes what a release keeps for a day: nobody asks for this lock again. All that a trial leaves ends by itself as well.
     fn forget(&self, lock: &LockId) -> Result<(), BackendError> {
-        let (servers, keys) = (&self.0.shared.scripts.servers, Keys::of(lock)?);
+        let (servers, keys) = (&self.0.scripts.servers, Keys::of(lock)?);
         let delete = cmd("DEL").arg(keys.lock()).arg(keys.record()).get_packed_command();
         let deleted = servers.call(keys.lock(), |route| route.call(&delete));
         deleted.map(drop).map_err(|failed| failed.explain("deleting it"))
@@ -105,8 +103,7 @@ impl RedisBackend {
     /// # Errors
     /// As [`doctor`](RedisBackend::doctor) without a name.
     pub fn begin_life(&self) -> fairlock_core::Result<Duration> {
-        let Shared { scripts, calls, .. } = &*self.0.shared;
-        let servers = &scripts.servers;
+        let (servers, calls) = (&self.0.scripts.servers, &self.0.calls);
         let usual = || Durability::default().among(servers.arrangement());
         let grace = calls.durability().unwrap_or_else(usual).grace();
         let mut longest = Duration::ZERO;
@@ -201,18 +198,14 @@ impl Visit<'_> {
         self.server.pool.call(command.get_packed_command())
     }
 
-    fn shared(&self) -> &Shared {
-        &self.backend.0.shared
-    }
-
     fn durability(&self) -> Option<Durability> {
-        self.shared().calls.durability()
+        self.backend.0.calls.durability()
     }
 
     fn info(&self) -> Result<Facts, Text> {
         let reply = self.ask(&cmd("INFO"))?;
         let info = text(&reply).map_err(|error| Text::from(&error))?;
-        Ok(self.old_file(info, facts_of(info, &self.shared().scripts.servers)))
+        Ok(self.old_file(info, facts_of(info, &self.backend.0.scripts.servers)))
     }
 
     /// Whether a restart loads a file although no file is ever saved: an earlier file, or a full copy at a replica. Nothing is known if the
@@ -255,7 +248,7 @@ impl Visit<'_> {
             self.ask(&cmd("PING")).map(|_| sent.elapsed())
         };
         let trips = (0..ROUND_TRIPS).map(trip).collect::<Result<_, Failure>>()?;
-        let limit = self.shared().scripts.servers.timeouts().response;
+        let limit = self.backend.0.scripts.servers.timeouts().response;
         Ok(Facts::of_times(trips, limit, "a server that is nearer is quicker"))
     }
 
@@ -268,8 +261,8 @@ impl Visit<'_> {
 
     /// Whether the server, or a hash slot of a cluster, has a new past.
     fn life(&self) -> Result<Facts, Text> {
-        let shared = self.shared();
-        let lives = lives_of(&shared.scripts.servers, self.server, shared.calls.confirms_messages(), None)?;
+        let Inner { scripts, calls, .. } = &*self.backend.0;
+        let lives = lives_of(&scripts.servers, self.server, calls.confirms_messages(), None)?;
         let mut graces = lives.iter().filter_map(|life| life.grace.clone());
         let Some(durability) = self.durability() else {
             return Ok(Facts::default().when("others", graces.next().is_some()));
@@ -286,7 +279,7 @@ impl Visit<'_> {
 
     /// Slots whose move to another node has begun, and is neither finished nor given up.
     fn open_slots(&mut self) {
-        if self.shared().scripts.servers.arrangement() != Arrangement::Cluster {
+        if self.backend.0.scripts.servers.arrangement() != Arrangement::Cluster {
             return;
         }
         // The user may lack this right, which no other check needs.
@@ -298,7 +291,7 @@ impl Visit<'_> {
             let to = open.split_once("->-").map(|(slot, id)| (slot, format!("to {id}")));
             let from = || open.split_once("-<-").map(|(slot, id)| (slot, format!("from {id}")));
             let (slot, way) = to.or_else(from).unwrap_or((open, String::new()));
-            let before = self.shared().calls.before_a_move_is_given_up(slot);
+            let before = self.backend.0.calls.before_a_move_is_given_up(slot);
             self.say("slots", &Facts::of("slot", slot).with("way", way).with("before", before));
         }
     }
@@ -326,7 +319,7 @@ impl Visit<'_> {
         let all = || needed.iter().chain(&by_several);
         let commands: Vec<Cmd> = all().map(|words| Cmd::new().arg(words).to_owned()).collect();
         let answers =
-            match dry_run(self.server.pool.address(), self.shared().scripts.servers.timeouts(), &commands) {
+            match dry_run(self.server.pool.address(), self.backend.0.scripts.servers.timeouts(), &commands) {
                 Ok(answers) => answers,
                 Err(failure) => return self.say("rights", &Facts::of("no_multi", failure.text())),
             };
@@ -367,9 +360,9 @@ impl Visit<'_> {
         };
         let [of_queue, by_several] = by_rules!(inner.fair, needed(&keys, &client));
         let all = COMMANDS.split(", ").map(|command| command.split(' ').map(word).collect()).chain(of_queue);
-        let all = all.chain(inner.shared.scripts.servers.commands().iter().map(|words| words.to_vec()));
+        let all = all.chain(inner.scripts.servers.commands().iter().map(|words| words.to_vec()));
         let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect();
-        let all = all.map(owned).chain(inner.shared.calls.needed(&keys)).collect();
+        let all = all.map(owned).chain(inner.calls.needed(&keys)).collect();
         Ok([all, by_several.into_iter().map(owned).collect()])
     }
 }

@@ -10,8 +10,8 @@ use crate::net::{Arrangement, Failure, MajorityTerms, SentinelAnswer, Servers, S
 impl RedisBackend {
     /// What a hold survives, in one line; with sentinels, also what each sentinel says.
     pub(super) fn survey(&self, findings: &mut Vec<Finding>) {
-        let durability = self.0.shared.calls.durability();
-        let servers = &self.0.shared.scripts.servers;
+        let durability = self.0.calls.durability();
+        let servers = &self.0.scripts.servers;
         let has_sentinels = servers.arrangement() == Arrangement::Sentinels;
         let agreed = has_sentinels.then(|| check(servers, durability, findings));
         let said = survives(durability, agreed.as_ref()).into_iter();

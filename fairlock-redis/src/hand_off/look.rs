@@ -5,18 +5,17 @@ use fairlock_core::{LockKind, OwnerId};
 use redis::Value;
 
 use super::HandOff;
-use crate::rules::{Kinds, Look};
 use crate::script::keys::{Keys, queues};
 use crate::script::reply::{Row, items, number, rank, time, token, unintelligible, written};
 use crate::script::scripts::Argument;
-use crate::script::{Call, scripts};
+use crate::script::{Call, Kinds, Look, scripts};
 
 impl HandOff {
     /// The script that looks at a lock.
     pub(crate) fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
         let capacity = if at.kinds == Kinds::Any { 0 } else { u64::from(lock.kind.capacity()) };
         let arguments = [MOST_INSPECTED, at.from, at.many, at.examined, capacity].map(Argument::Number);
-        self.shared.scripts.call(&scripts::HAND_OFF_INSPECT, [lock], arguments)
+        self.scripts.call(&scripts::HAND_OFF_INSPECT, [lock], arguments)
     }
 
     /// The state in the script's reply, of a lock that was asked for as this kind.
@@ -187,7 +186,7 @@ mod tests {
         for kinds in [Kinds::This, Kinds::Any] {
             let call =
                 hand_off(&backend).look(&lock, &Look { from: 5, many: 6, examined: 7, kinds }).unwrap();
-            backend.0.shared.scripts.run(&call).unwrap();
+            backend.0.scripts.run(&call).unwrap();
         }
         let most = MOST_INSPECTED.to_string();
         let arguments: Vec<_> = ran.lock().iter().map(|ran| ran.arguments.clone()).collect();

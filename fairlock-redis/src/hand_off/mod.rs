@@ -19,35 +19,39 @@ use fairlock_core::backend::{
 use parking_lot::Mutex;
 use redis::{Value, cmd};
 
+use crate::durable::Calls;
 use crate::net::attempt_length;
-use crate::rules::{By, Shared};
 use crate::script::reply::{Row, number, rank, recheck_in, token, unintelligible};
 use crate::script::scripts::Argument::{BeginBy, Member, Number, Options, Text};
 use crate::script::scripts::{Argument, condition, millis};
-use crate::script::{Call, reply, scripts};
+use crate::script::{By, Call, Scripts, reply, scripts};
+use crate::wake_ups::WakeUps;
 
 /// Our own queue, for locks of any capacity.
 pub(crate) struct HandOff {
-    shared: Arc<Shared>,
+    scripts: Arc<Scripts>,
+    calls: Arc<Calls>,
+    wake_ups: Arc<WakeUps>,
     shared_names: SharedNames,
     /// Set once any hold count other than 1 was sent. Until then renewals skip the counts.
     tells_counts: AtomicBool,
 }
 
 impl HandOff {
-    pub(crate) fn new(shared: &Arc<Shared>) -> HandOff {
-        let shared = Arc::clone(shared);
-        HandOff { shared, shared_names: SharedNames::default(), tells_counts: AtomicBool::new(false) }
+    pub(crate) fn new(scripts: &Arc<Scripts>, calls: &Arc<Calls>, wake_ups: &Arc<WakeUps>) -> HandOff {
+        let (scripts, calls, wake_ups) = (Arc::clone(scripts), Arc::clone(calls), Arc::clone(wake_ups));
+        let (shared_names, tells_counts) = (SharedNames::default(), AtomicBool::new(false));
+        HandOff { scripts, calls, wake_ups, shared_names, tells_counts }
     }
 
     /// What the scripts have to know of this place, and of the listeners.
     fn options(&self, place: &Place<'_>) -> Argument<'static> {
-        Options { waits: place.wait != Wait::No, hears: self.shared.wake_ups.hears(place) }
+        Options { waits: place.wait != Wait::No, hears: self.wake_ups.hears(place) }
     }
 
     /// For how long scripts of one operation are repeated.
     fn patience(&self) -> Duration {
-        self.shared.scripts.servers.timeouts().response
+        self.scripts.servers.timeouts().response
     }
 
     /// Goes on if a script has said that there is more to do: otherwise units would stay free until the next heartbeat. (A waiter needs
@@ -62,8 +66,7 @@ impl HandOff {
         let until = Instant::now() + self.patience();
         while has_more && Instant::now() < until {
             // Without a member nobody leaves, and the script only hands on what is free.
-            let reply =
-                self.leave(lock, Text(""), By::Waiter).and_then(|call| self.shared.scripts.run(&call));
+            let reply = self.leave(lock, Text(""), By::Waiter).and_then(|call| self.scripts.run(&call));
             has_more = reply.is_ok_and(|reply| {
                 Row::of(&reply).and_then(|row| row.at(0, number)).is_ok_and(|more| more == 1)
             });
@@ -79,7 +82,7 @@ impl HandOff {
                     return Err(unintelligible(reply));
                 };
                 if number(is_foreign)? == 1 {
-                    self.shared_names.seen_foreign(&self.shared, ask.place.lock);
+                    self.shared_names.seen_foreign(&self.scripts, ask.place.lock);
                 }
                 let (at, recheck_in) = (rank(at)?, recheck_in(recheck)?);
                 let (ticket, latest) = (rank(ticket)?, rank(latest)?);
@@ -95,11 +98,7 @@ impl HandOff {
 
     fn leave<'a>(&self, lock: &LockId, member: Argument<'a>, by: By) -> Result<Call<'a>, BackendError> {
         let is_kick = Number(u64::from(by == By::Operator));
-        self.shared.scripts.call(
-            &scripts::HAND_OFF_WITHDRAW,
-            [lock],
-            [member, capacity(lock), OF_NOBODY, is_kick],
-        )
+        self.scripts.call(&scripts::HAND_OFF_WITHDRAW, [lock], [member, capacity(lock), OF_NOBODY, is_kick])
     }
 
     /// Takes the lock from all its holders, or takes only this hold. A script looks at some hundred holders: the next script goes on
@@ -111,7 +110,7 @@ impl HandOff {
         let mut answer = ForceReleased::NotHeld;
         let until = Instant::now() + self.patience();
         loop {
-            let reply = self.shared.scripts.run(&self.shared.scripts.call(
+            let reply = self.scripts.run(&self.scripts.call(
                 &scripts::HAND_OFF_FORCE_RELEASE,
                 [lock],
                 &arguments[..],
@@ -152,7 +151,7 @@ impl HandOff {
     /// The script that asks for a lock.
     pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
         let (place, lock) = (&ask.place, ask.place.lock);
-        self.shared.calls.check(ask, &self.shared.scripts.servers)?;
+        self.calls.check(ask, &self.scripts.servers)?;
         let mut arguments = vec![
             Member(place.owner, place.request),
             Number(millis(ask.lease)),
@@ -165,7 +164,7 @@ impl HandOff {
             Number(place.ticket),
         ];
         arguments.extend(condition(ask));
-        self.shared.scripts.call(&scripts::HAND_OFF_ACQUIRE, [lock], arguments)
+        self.scripts.call(&scripts::HAND_OFF_ACQUIRE, [lock], arguments)
     }
 
     /// The answer to this call, whose first reply is `reply`. Some answers need more than one script.
@@ -180,7 +179,7 @@ impl HandOff {
             let (answer, has_more) = self.answer(ask, &reply)?;
             // An attempt that does not wait leaves nothing behind, so it is repeated as a whole.
             if has_more && Instant::now() < *until.get_or_insert_with(|| Instant::now() + self.patience()) {
-                reply = self.shared.scripts.run(call)?;
+                reply = self.scripts.run(call)?;
                 continue;
             }
             return Ok(answer);
@@ -192,7 +191,7 @@ impl HandOff {
         let [member, token] = named(hold);
         let units = Number(hold.units.into());
         let arguments = [capacity(hold.lock), member, units, token, OF_NOBODY];
-        self.shared.scripts.call(&scripts::HAND_OFF_RELEASE, [hold.lock], arguments)
+        self.scripts.call(&scripts::HAND_OFF_RELEASE, [hold.lock], arguments)
     }
 
     pub(crate) fn released(&self, hold: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
@@ -225,8 +224,8 @@ impl HandOff {
         let told = if tells_count { Number(count.into()) } else { Text("") };
         let mut arguments = Vec::with_capacity(3 + 2 * holds.len());
         arguments.extend([told, Number(millis(lease))]);
-        let attempt = attempt_length(self.shared.scripts.servers.timeouts().response);
-        let script = match (holds, self.shared.calls.reclaims(attempt)) {
+        let attempt = attempt_length(self.scripts.servers.timeouts().response);
+        let script = match (holds, self.calls.reclaims(attempt)) {
             // The script of many marks the holds that a server has forgotten, and each of them is reclaimed alone.
             ([hold], Some(sent_before)) => {
                 let ([member, token], units) = (named(hold), Number(hold.units.into()));
@@ -241,7 +240,7 @@ impl HandOff {
                 &scripts::HAND_OFF_RENEW_HOLDS
             }
         };
-        self.shared.scripts.call(script, holds.iter().map(|hold| hold.lock), arguments)
+        self.scripts.call(script, holds.iter().map(|hold| hold.lock), arguments)
     }
 
     /// The script that renews places of one lock. Each place comes with the lease of its grant; they have one time to live, that of
@@ -259,7 +258,7 @@ impl HandOff {
             let member = Member(place.owner, place.request);
             arguments.extend([member, Number(millis(*lease)), Number(place.ticket)]);
         }
-        self.shared.scripts.call(&scripts::HAND_OFF_RENEW, [lock], arguments)
+        self.scripts.call(&scripts::HAND_OFF_RENEW, [lock], arguments)
     }
 
     /// The script that takes a request out of the queue.
@@ -305,8 +304,8 @@ struct SharedNames(Mutex<HashMap<LockName, Instant>>);
 
 impl SharedNames {
     /// A reply said that a hold of another discipline has this lock. If it is time, looks whether clients of that discipline wait, too.
-    fn seen_foreign(&self, shared: &Shared, lock: &LockId) {
-        if self.is_due(&lock.name, Instant::now()) && has_queue(shared, lock) {
+    fn seen_foreign(&self, scripts: &Scripts, lock: &LockId) {
+        if self.is_due(&lock.name, Instant::now()) && has_queue(scripts, lock) {
             log::warn!(
                 target: "fairlock::acquire",
                 event = "two disciplines", lock = lock.name.as_str();
@@ -330,10 +329,10 @@ impl SharedNames {
     }
 }
 
-fn has_queue(shared: &Shared, lock: &LockId) -> bool {
-    let Ok(keys) = shared.scripts.keys.of(lock) else { return false };
+fn has_queue(scripts: &Scripts, lock: &LockId) -> bool {
+    let Ok(keys) = scripts.keys.of(lock) else { return false };
     let question = cmd("EXISTS").arg(keys.queue()).get_packed_command();
-    let answer = shared.scripts.servers.call(keys.lock(), |route| route.call(&question));
+    let answer = scripts.servers.call(keys.lock(), |route| route.call(&question));
     answer.is_ok_and(|answer| answer == Value::Int(1))
 }
 

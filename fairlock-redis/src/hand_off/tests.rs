@@ -243,7 +243,7 @@ fn counts_are_told_once_one_of_them_was_not_one() {
     hand_off(&other).will_tell(2);
     let held = hold(&lock, &owner);
     let call = hand_off(&other).renew_holds(&[&held], 1, LEASE).unwrap();
-    other.0.shared.scripts.run(&call).unwrap();
+    other.0.scripts.run(&call).unwrap();
     assert_eq!(ran.lock()[0].arguments[0], "1");
 }
 
@@ -255,7 +255,7 @@ fn a_durable_client_reclaims_a_hold_that_is_alone() {
     let hold = hold(&lock, &owner);
     for holds in [&[&hold][..], &[&hold, &hold]] {
         let call = hand_off(&backend).renew_holds(holds, 1, LEASE).unwrap();
-        backend.0.shared.scripts.run(&call).unwrap();
+        backend.0.scripts.run(&call).unwrap();
     }
     let sent_before = attempt_length(Duration::from_secs(1)) + Duration::from_millis(500);
     let sent_before = sent_before.as_millis().to_string();
@@ -273,7 +273,7 @@ fn a_heartbeat_has_all_places_of_a_lock() {
     let [mut short, mut long] = [place(&lock, &owner), place(&lock, &owner)];
     (short.ttl, short.ticket, long.ttl, long.units) = (LEASE / 10, 4, LEASE / 5, 2);
     let call = hand_off(&backend).renew_places(&lock, &[(&short, LEASE), (&long, 2 * LEASE)]).unwrap();
-    backend.0.shared.scripts.run(&call).unwrap();
+    backend.0.scripts.run(&call).unwrap();
     let places = [MEMBER, "30000", "4", MEMBER, "60000", "0"];
     assert_eq!(ran.lock()[0].arguments, [&["6000", "ws", "3"][..], &places].concat());
 }

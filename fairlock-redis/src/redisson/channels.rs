@@ -6,8 +6,7 @@ use fairlock_core::backend::{BackendError, BackendErrorKind, Place, Wake, WakeSi
 use fairlock_core::{LockName, OwnerId};
 use parking_lot::Mutex;
 
-use crate::rules::Shared;
-use crate::wake_ups::OtherChannels;
+use crate::wake_ups::{OtherChannels, WakeUps};
 
 /// The waiters of all clients of a backend.
 #[derive(Default)]
@@ -38,12 +37,12 @@ impl Channels {
     /// server has confirmed it.
     pub(super) fn listen(
         &self,
-        shared: &Shared,
+        wake_ups: &WakeUps,
         place: &Place<'_>,
         channel: impl FnOnce() -> String,
     ) -> Result<Subscribed, BackendError> {
         // A client without a subscription has no wake-ups to wait for.
-        let Some(client) = shared.wake_ups.client(place) else { return Ok(Subscribed::Before) };
+        let Some(client) = wake_ups.client(place) else { return Ok(Subscribed::Before) };
         let waiter = waiter(place);
         if self.0.lock().channels.contains_key(&waiter) {
             return Ok(Subscribed::Before);
@@ -53,7 +52,7 @@ impl Channels {
         self.0.lock().add(waiter.clone(), &channel);
         // To the lock's own server, which has just answered; a cluster passes it on to the subscriber's node.
         let nudge = |nudge: Vec<u8>| {
-            let sent = shared
+            let sent = wake_ups
                 .scripts
                 .servers
                 .call(place.lock.name.as_str(), |route| route.pool.call(nudge.as_slice()));
@@ -61,7 +60,7 @@ impl Channels {
         };
         let Err(failure) = client.subscriber.want(&channel, nudge) else { return Ok(Subscribed::JustNow) };
         self.0.lock().remove(&waiter);
-        let error = failure.explain(&shared.scripts.servers, "subscribing to the lock's channel");
+        let error = failure.explain(&wake_ups.scripts.servers, "subscribing to the lock's channel");
         if error.kind() == BackendErrorKind::Denied {
             return Err(error);
         }
@@ -75,9 +74,9 @@ impl Channels {
     }
 
     /// The place's owner waits no longer.
-    pub(super) fn stop_listening(&self, shared: &Shared, place: &Place<'_>) {
+    pub(super) fn stop_listening(&self, wake_ups: &WakeUps, place: &Place<'_>) {
         let channel = self.0.lock().remove(&waiter(place));
-        if let (Some(channel), Some(client)) = (channel, shared.wake_ups.client(place)) {
+        if let (Some(channel), Some(client)) = (channel, wake_ups.client(place)) {
             client.subscriber.unwant(&channel);
         }
     }

@@ -19,12 +19,13 @@ pub(crate) use channels::Channels;
 
 use channels::Subscribed;
 
-use crate::rules::{By, Look, Shared};
+use crate::durable::Calls;
 use crate::script::keys::{Keys, redisson_queues};
 use crate::script::reply::{Row, items, number, rank, text, time, token, unintelligible, written};
 use crate::script::scripts::Argument::{BeginBy, Channel, Number, Request, Text};
-use crate::script::scripts::{Argument, REDISSON_FORCE_RELEASE, condition, millis};
-use crate::script::{Call, foreign, reply, scripts};
+use crate::script::scripts::{Argument, condition, millis};
+use crate::script::{By, Call, Look, Scripts, foreign, reply, scripts};
+use crate::wake_ups::WakeUps;
 
 /// Redisson's rules, for fair and plain locks.
 ///
@@ -33,7 +34,9 @@ use crate::script::{Call, foreign, reply, scripts};
 /// it. A plain lock, as Redisson's `RedissonLock`, has no queue, and one channel for all waiters.
 #[derive(Clone)]
 pub(crate) struct Redisson {
-    shared: Arc<Shared>,
+    scripts: Arc<Scripts>,
+    calls: Arc<Calls>,
+    wake_ups: Arc<WakeUps>,
     channels: Arc<Channels>,
     /// How long places in the queue last.
     thread_wait: Duration,
@@ -45,8 +48,15 @@ fn named<'a>(hold: &'a Hold<'_>) -> [Argument<'a>; 3] {
 }
 
 impl Redisson {
-    pub(crate) fn new(shared: &Arc<Shared>, channels: Arc<Channels>, thread_wait: Duration) -> Redisson {
-        Redisson { shared: Arc::clone(shared), channels, thread_wait }
+    pub(crate) fn new(
+        scripts: &Arc<Scripts>,
+        calls: &Arc<Calls>,
+        wake_ups: &Arc<WakeUps>,
+        channels: Arc<Channels>,
+        thread_wait: Duration,
+    ) -> Redisson {
+        let (scripts, calls, wake_ups) = (Arc::clone(scripts), Arc::clone(calls), Arc::clone(wake_ups));
+        Redisson { scripts, calls, wake_ups, channels, thread_wait }
     }
 
     /// How long a place lasts: as long as its caller waits, or for the thread wait. A plain lock has no places.
@@ -69,7 +79,7 @@ impl Redisson {
                 target: "fairlock::acquire",
                 event = "repaired", lock = name.as_str(), owner = place.owner.as_str();
                 "lock {name}: queue and timeouts at {} disagreed about {}: repaired, and put at the tail",
-                self.shared.scripts.servers,
+                self.scripts.servers,
                 place.owner
             );
         }
@@ -77,7 +87,7 @@ impl Redisson {
     }
 
     pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
-        self.shared.calls.check(ask, &self.shared.scripts.servers)?;
+        self.calls.check(ask, &self.scripts.servers)?;
         let place = &ask.place;
         let mut arguments = vec![
             Text(place.owner.as_str()),
@@ -91,7 +101,7 @@ impl Redisson {
             BeginBy,
         ];
         arguments.extend(condition(ask));
-        self.shared.scripts.call(&scripts::REDISSON_ACQUIRE, [place.lock], arguments)
+        self.scripts.call(&scripts::REDISSON_ACQUIRE, [place.lock], arguments)
     }
 
     /// A waiter that was not yet subscribed to its channel is subscribed now, and asks once more.
@@ -105,10 +115,10 @@ impl Redisson {
         let mut answer = self.answer(place, &reply)?;
         let is_over = |answer| matches!(answer, Acquired::Granted { .. } | Acquired::Declined(_));
         if place.wait != Wait::No && !is_over(answer) {
-            let keys = self.shared.scripts.keys.of(place.lock)?;
-            match self.channels.listen(&self.shared, place, || channel(place, &keys))? {
+            let keys = self.scripts.keys.of(place.lock)?;
+            match self.channels.listen(&self.wake_ups, place, || channel(place, &keys))? {
                 Subscribed::Before => return Ok(answer),
-                Subscribed::JustNow => answer = self.answer(place, &self.shared.scripts.run(call)?)?,
+                Subscribed::JustNow => answer = self.answer(place, &self.scripts.run(call)?)?,
             }
         }
         if is_over(answer) {
@@ -119,7 +129,7 @@ impl Redisson {
 
     pub(crate) fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {
         let arguments = [&named(hold)[..], &[Channel]].concat();
-        self.shared.scripts.call(&scripts::REDISSON_RELEASE, [hold.lock], arguments)
+        self.scripts.call(&scripts::REDISSON_RELEASE, [hold.lock], arguments)
     }
     pub(crate) fn renew_holds<'a>(
         &self,
@@ -129,11 +139,7 @@ impl Redisson {
     ) -> Result<Call<'a>, BackendError> {
         let mut arguments = vec![Number(count.into()), Number(millis(lease))];
         holds.iter().for_each(|hold| arguments.extend(named(hold)));
-        self.shared.scripts.call(
-            &scripts::REDISSON_RENEW_HOLDS,
-            holds.iter().map(|hold| hold.lock),
-            arguments,
-        )
+        self.scripts.call(&scripts::REDISSON_RENEW_HOLDS, holds.iter().map(|hold| hold.lock), arguments)
     }
 
     pub(crate) fn renew_places<'a>(
@@ -146,7 +152,7 @@ impl Redisson {
             let (owner, time) = (Text(place.owner.as_str()), Number(millis(self.time_of(place))));
             arguments.extend([owner, Request(place.request), time, Number(millis(*lease))]);
         }
-        self.shared.scripts.call(&scripts::REDISSON_RENEW, [lock], arguments)
+        self.scripts.call(&scripts::REDISSON_RENEW, [lock], arguments)
     }
 
     pub(crate) fn released(&self, _: &Hold<'_>, reply: &Value) -> Result<Released, BackendError> {
@@ -170,22 +176,21 @@ impl Redisson {
             Channel,
             BeginBy,
         ];
-        self.shared.scripts.call(&scripts::REDISSON_WITHDRAW, [place.lock], arguments)
+        self.scripts.call(&scripts::REDISSON_WITHDRAW, [place.lock], arguments)
     }
 
     /// Notes that the place's owner waits no longer.
     pub(crate) fn stop_listening(&self, place: &Place<'_>) {
-        self.channels.stop_listening(&self.shared, place);
+        self.channels.stop_listening(&self.wake_ups, place);
     }
 
     pub(crate) fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
-        let scripts = &self.shared.scripts;
-        let call = scripts.call(&REDISSON_FORCE_RELEASE, [lock], [Channel, BeginBy])?;
-        reply::force_released(&Row::of(&scripts.run(&call)?)?)
+        let call = self.scripts.call(&scripts::REDISSON_FORCE_RELEASE, [lock], [Channel, BeginBy])?;
+        reply::force_released(&Row::of(&self.scripts.run(&call)?)?)
     }
 
     pub(crate) fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
-        let reply = self.shared.scripts.run(&self.release(hold)?)?;
+        let reply = self.scripts.run(&self.release(hold)?)?;
         self.released(hold, &reply).map(ForceReleased::from)
     }
 }
@@ -221,7 +226,7 @@ fn is_news(logged: &mut Vec<(LockName, Instant)>, lock: &LockName, now: Instant)
 impl Redisson {
     pub(crate) fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
         let arguments = [at.from, at.many, at.examined].map(Argument::Number);
-        self.shared.scripts.call(&scripts::INSPECT, [lock], arguments)
+        self.scripts.call(&scripts::INSPECT, [lock], arguments)
     }
 
     pub(crate) fn seen(&self, _: LockKind, reply: &Value) -> Result<LockState, BackendError> {
@@ -229,8 +234,8 @@ impl Redisson {
         let mut state = LockState::default();
         // A field that can't be read was written neither by fairlock nor by Redisson.
         let holder = holder(&row);
-        let holder = holder
-            .map_err(|_| foreign(&self.shared.scripts.servers, "the holder can't be read", "inspect"))?;
+        let holder =
+            holder.map_err(|_| foreign(&self.scripts.servers, "the holder can't be read", "inspect"))?;
         state.holders = holder.into_iter().collect();
         (state.queue_length, state.absent) = (row.at(2, rank)?, row.at(3, rank)?);
         state.queue = row.at(4, items)?.iter().map(waiter).collect::<Result<_, _>>()?;
@@ -289,7 +294,7 @@ mod tests {
     use crate::backend::{RedisBackend, Rules, by_rules};
     use crate::builder::{Discipline, RedisBuilder};
     use crate::fake_backend::{LEASE, bulk, id, of, owner, place, with};
-    use crate::rules::{By, Kinds};
+    use crate::script::{By, Kinds};
     use fairlock_core::FencingToken;
     use fairlock_core::backend::{Acquire, Acquired, Backend, BackendErrorKind, only};
 
@@ -341,7 +346,7 @@ mod tests {
             let Rules::Redisson(rules) = backend.0.rules(&lock).unwrap() else { panic!("other rules") };
             let renewal = rules.renew_places(&lock, &[(&place, LEASE)]);
             for call in [rules.acquire(&ask), renewal, rules.withdraw(&place, By::Waiter)] {
-                backend.0.shared.scripts.run(&call.unwrap()).unwrap();
+                backend.0.scripts.run(&call.unwrap()).unwrap();
             }
             let mut sent = ran.lock().iter().map(|ran| ran.arguments.clone()).collect::<Vec<_>>();
             // The end of an attempt is the server's time.
@@ -426,7 +431,7 @@ mod tests {
         let (backend, ran) = with(Discipline::Redisson, |_, _| empty.to_owned());
         let at = Look { from: 5, many: 6, examined: 7, kinds: Kinds::This };
         let call = by_rules!(backend.0.fair, look(&id(LockKind::Fair), &at));
-        backend.0.shared.scripts.run(&call.unwrap()).unwrap();
+        backend.0.scripts.run(&call.unwrap()).unwrap();
         assert_eq!(ran.lock()[0].arguments, ["5", "6", "7"]);
     }
 

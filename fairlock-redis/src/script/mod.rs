@@ -62,6 +62,31 @@ pub(crate) trait Wrapper: Send + Sync {
     fn meaning(&self, code: &str) -> Option<Meaning>;
 }
 
+/// Which part of a lock's state an operator wants to see.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// The first rank in the queue, and how many are listed.
+    pub(crate) from: u64,
+    pub(crate) many: u64,
+    /// How many waiters are examined for absent ones.
+    pub(crate) examined: u64,
+    pub(crate) kinds: Kinds,
+}
+
+/// Whether a name in use as another kind of lock is refused, or shown as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kinds {
+    This,
+    Any,
+}
+
+/// Whether the request itself leaves the queue, or an operator kicks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Waiter,
+    Operator,
+}
+
 impl Call<'_> {
     /// The keys of the first lock.
     fn keys(&self) -> &Keys {
@@ -417,7 +442,7 @@ mod tests {
             _ => polite(words),
         });
         let backend = RedisBackend::builder(&format!("redis://{}", server.address())).connect().unwrap();
-        let scripts = &backend.0.shared.scripts;
+        let scripts = &backend.0.scripts;
         let call = scripts.call(&HAND_OFF_RELEASE, [&id(LockKind::Fair)], []).unwrap();
         assert_eq!(scripts.run(&call).unwrap(), Value::Int(7));
     }
@@ -425,7 +450,7 @@ mod tests {
     #[test]
     fn the_name_of_the_first_lock_decides_the_server() {
         let (backend, _) = with(Discipline::HandOff, |_, _| String::new());
-        let scripts = &backend.0.shared.scripts;
+        let scripts = &backend.0.scripts;
         let locks = ["b", "a"].map(|name| named(name, LockKind::Fair));
         assert_eq!(scripts.call(&HAND_OFF_RELEASE, [&locks[1]], []).unwrap().keys().lock(), "a");
         assert_eq!(scripts.call(&HAND_OFF_RELEASE, &locks, []).unwrap().keys().lock(), "b");
@@ -438,7 +463,7 @@ mod tests {
             "b" => "-MISMATCH 5\r\n".to_owned(),
             _ => ":7\r\n".to_owned(),
         });
-        let scripts = &backend.0.shared.scripts;
+        let scripts = &backend.0.scripts;
         let call = |name| scripts.call(&HAND_OFF_RELEASE, [&named(name, LockKind::Fair)], []).unwrap();
         let answers = scripts.run_all(&["a", "b", "c"].map(call), Order::AtOnce);
         let [Ok(Value::Int(7)), Err(refused), Ok(Value::Int(7))] = &answers[..] else {

@@ -186,7 +186,7 @@ mod tests {
                 _ => polite(words),
             });
             let backend = RedisBackend::builder(&format!("redis://{}", server.address())).connect().unwrap();
-            let untold = &backend.0.shared.scripts.untold;
+            let untold = &backend.0.scripts.untold;
             untold.waits("a", || "fairlock:u".to_owned());
             assert_eq!(untold.polls(), polls, "{said}");
         }
@@ -202,7 +202,7 @@ mod tests {
             _ => polite(words),
         });
         let backend = RedisBackend::builder(&format!("redis://{}", server.address())).connect().unwrap();
-        let untold = &backend.0.shared.scripts.untold;
+        let untold = &backend.0.scripts.untold;
         let polls_after_a_wait = || {
             untold.waits("a", || "fairlock:u".to_owned());
             (untold.polls(), server.asked("PUBLISH").len())

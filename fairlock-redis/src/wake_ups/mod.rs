@@ -16,7 +16,7 @@ use crate::script::keys::client_channel;
 
 /// The subscribed clients of one backend.
 pub(crate) struct WakeUps {
-    scripts: Arc<Scripts>,
+    pub(crate) scripts: Arc<Scripts>,
     /// Whether a message may come from a server that another server has replaced.
     confirms: bool,
     others: Option<Arc<dyn OtherChannels>>,

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, Declined, ForceReleased, Hold, LockId, LockState,
-    MOST_INSPECTED, Place, Released, Wait, Withdrawn,
+    Acquire, Acquired, BackendError, Declined, ForceReleased, Hold, LockId, LockState, MOST_INSPECTED, Place,
+    Released, Wait, Withdrawn,
 };
 use fairlock_core::{LockKind, LockName};
 

@@ -30,15 +30,14 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 
 use super::{AsyncLock, Ends, TryLockFuture, asked};
-use crate::backend::{BackendError, BackendErrorKind, RequestId, Wait};
+use crate::backend::{BackendError, BackendErrorKind, Wait};
 use crate::backlog::{Cleanup, FirstAttempt};
 use crate::claim::{Claim, ReleaseStep};
 use crate::error::{Error, Lost, Result};
 use crate::flow::{Taken, error_of};
-use crate::handle::guard::{AllGuard, Guard, OneGuard, Owner, TryLock, finished};
-use crate::handle::lock::{Campaign, Lock, unless_drained};
-use crate::handle::request::wait_of;
-use crate::ids::{FencingToken, OwnerId};
+use crate::handle::guard::{AllGuard, Guard, Hold, OneGuard, Owner, TryLock, finished};
+use crate::handle::lock::{Campaign, Lock, unless_drained, wait_of};
+use crate::ids::FencingToken;
 use crate::losses::FirstLoss;
 use crate::shared::Handles;
 use crate::tasks;
@@ -70,7 +69,7 @@ impl AsyncGuard {
         token: FencingToken,
         ends: Ends,
     ) -> AsyncGuard {
-        AsyncGuard { hold: AsyncHold { shared, claim, token, ends }, spent: false }
+        AsyncGuard { hold: AsyncHold { hold: Hold { shared, claim, token }, ends }, spent: false }
     }
 
     pub(in crate::handle) fn of(shared: &Arc<Handles>, claim: Arc<Claim>, token: FencingToken) -> AsyncGuard {
@@ -169,64 +168,28 @@ impl Drop for AsyncGuard {
     }
 }
 
-/// A task's hold of a lock, as its work sees the hold: an [`AsyncGuard`] has these methods, and work in
+/// A task's hold of a lock, as its work sees the hold: an [`AsyncGuard`] has the methods of this and of [`Hold`], and work in
 /// [`AsyncLock::with`](crate::AsyncLock::with) and [`AsyncLock::lead`](crate::AsyncLock::lead) gets them. Its drop releases nothing.
 #[derive(Debug)]
 pub struct AsyncHold {
-    pub(super) shared: Arc<Handles>,
-    pub(super) claim: Arc<Claim>,
-    pub(super) token: FencingToken,
+    hold: Hold,
     pub(super) ends: Ends,
+}
+
+impl Deref for AsyncHold {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.hold
+    }
 }
 
 impl AsyncHold {
     /// A second view of the same hold.
     pub(super) fn again(&self) -> AsyncHold {
-        let AsyncHold { shared, claim, token, ends } = self;
-        AsyncHold { shared: Arc::clone(shared), claim: Arc::clone(claim), token: *token, ends: ends.clone() }
-    }
-
-    /// The name of the lock.
-    pub fn name(&self) -> &str {
-        self.claim.lock.name.as_str()
-    }
-
-    /// The owner of the hold. No other wait or guard has this owner.
-    pub fn owner(&self) -> &OwnerId {
-        &self.claim.owner
-    }
-
-    /// The fencing token of this acquisition.
-    pub fn token(&self) -> FencingToken {
-        self.token
-    }
-
-    /// The request that was granted. See [`Guard::request_id`].
-    pub fn request_id(&self) -> RequestId {
-        self.claim.request
-    }
-
-    /// How long the hold is certain without another renewal; zero when it is lost.
-    pub fn valid_for(&self) -> Duration {
-        self.claim.valid_for(self.shared.now())
-    }
-
-    /// Whether the hold has ended or may have. See [`Guard::is_lost`].
-    pub fn is_lost(&self) -> bool {
-        self.valid_for() == Duration::ZERO
-    }
-
-    /// Says whether the hold is certain still, for a `?` between two steps of the work. Asks no server. A hold that was lost stays lost.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] when [`is_lost`](Self::is_lost) is true; [`Error::NotHeld`] once the hold was released.
-    pub fn check(&self) -> Result<()> {
-        // In this order: a hold that is lost between the two looks was certain at the first.
-        if !self.is_lost() {
-            return Ok(());
-        }
-        let lost = self.shared.ledger.lose_if_expired(&self.claim);
-        Err(lost.map_or_else(|| self.claim.not_held(), Error::Lost))
+        let AsyncHold { hold: Hold { shared, claim, token }, ends } = self;
+        let hold = Hold { shared: Arc::clone(shared), claim: Arc::clone(claim), token: *token };
+        AsyncHold { hold, ends: ends.clone() }
     }
 
     /// Ready when this hold is lost, and never if it is released before: for a `select!` beside the work. It borrows nothing, and any
@@ -282,20 +245,8 @@ impl Drop for UntilLost {
 }
 
 impl OneGuard for AsyncGuard {
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-
-    fn valid_for(&self) -> Duration {
-        (**self).valid_for()
-    }
-
-    fn check(&self) -> Result<()> {
-        (**self).check()
-    }
-
-    fn token(&self) -> FencingToken {
-        self.token
+    fn hold(&self) -> &Hold {
+        self
     }
 
     fn drop_all(mut guards: Vec<AsyncGuard>) {
@@ -382,7 +333,7 @@ impl AsyncLock {
     /// ```
     ///
     /// The future borrows nothing of the handle, so that `tokio::spawn` takes it. Dropping it drops the work and then releases the lock in
-    /// the background. Work that does not `await` is not interrupted: there [`check`](AsyncHold::check) helps.
+    /// the background. Work that does not `await` is not interrupted: there [`check`](Hold::check) helps.
     ///
     /// # Errors
     /// As [`Lock::with`]. After [`Error::Lost`] the work was dropped, or what it returned.

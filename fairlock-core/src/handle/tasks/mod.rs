@@ -20,8 +20,7 @@ pub(super) use guard::obtain_all;
 pub use guard::{AsyncGuard, AsyncHold};
 
 use super::guard::{Owner, Ownership, ThisThread, TryLock};
-use super::lock::{Lock, terms};
-use super::request::{Caller, wait_of};
+use super::lock::{Caller, Lock, terms, wait_of};
 use crate::backend::{BackendError, BackendErrorKind, Wait};
 use crate::claim::{Claim, Patience, TaskStep};
 use crate::error::{Error, Result};
