@@ -15,7 +15,7 @@ use fairlock_core::backend::{probe, trial};
 use fairlock_core::{ClientId, LockKind, LockName};
 use redis::{Cmd, Value, cmd};
 
-use crate::backend::{Inner, RedisBackend, by_rules};
+use crate::backend::{RedisBackend, by_rules};
 use crate::durable::{Durability, lives_of};
 use crate::net::value::{field, items, micros, text};
 use crate::net::{Arrangement, Failure, Route, Servers, dry_run};
@@ -198,6 +198,10 @@ impl Visit<'_> {
         self.server.pool.call(command.get_packed_command())
     }
 
+    fn servers(&self) -> &Servers {
+        &self.backend.0.scripts.servers
+    }
+
     fn durability(&self) -> Option<Durability> {
         self.backend.0.calls.durability()
     }
@@ -205,7 +209,7 @@ impl Visit<'_> {
     fn info(&self) -> Result<Facts, Text> {
         let reply = self.ask(&cmd("INFO"))?;
         let info = text(&reply).map_err(|error| Text::from(&error))?;
-        Ok(self.old_file(info, facts_of(info, &self.backend.0.scripts.servers)))
+        Ok(self.old_file(info, facts_of(info, self.servers())))
     }
 
     /// Whether a restart loads a file although no file is ever saved: an earlier file, or a full copy at a replica. Nothing is known if the
@@ -248,7 +252,7 @@ impl Visit<'_> {
             self.ask(&cmd("PING")).map(|_| sent.elapsed())
         };
         let trips = (0..ROUND_TRIPS).map(trip).collect::<Result<_, Failure>>()?;
-        let limit = self.backend.0.scripts.servers.timeouts().response;
+        let limit = self.servers().timeouts().response;
         Ok(Facts::of_times(trips, limit, "a server that is nearer is quicker"))
     }
 
@@ -261,8 +265,8 @@ impl Visit<'_> {
 
     /// Whether the server, or a hash slot of a cluster, has a new past.
     fn life(&self) -> Result<Facts, Text> {
-        let Inner { scripts, calls, .. } = &*self.backend.0;
-        let lives = lives_of(&scripts.servers, self.server, calls.confirms_messages(), None)?;
+        let confirms = self.backend.0.calls.confirms_messages();
+        let lives = lives_of(self.servers(), self.server, confirms, None)?;
         let mut graces = lives.iter().filter_map(|life| life.grace.clone());
         let Some(durability) = self.durability() else {
             return Ok(Facts::default().when("others", graces.next().is_some()));
@@ -279,7 +283,7 @@ impl Visit<'_> {
 
     /// Slots whose move to another node has begun, and is neither finished nor given up.
     fn open_slots(&mut self) {
-        if self.backend.0.scripts.servers.arrangement() != Arrangement::Cluster {
+        if self.servers().arrangement() != Arrangement::Cluster {
             return;
         }
         // The user may lack this right, which no other check needs.
@@ -318,11 +322,10 @@ impl Visit<'_> {
         };
         let all = || needed.iter().chain(&by_several);
         let commands: Vec<Cmd> = all().map(|words| Cmd::new().arg(words).to_owned()).collect();
-        let answers =
-            match dry_run(self.server.pool.address(), self.backend.0.scripts.servers.timeouts(), &commands) {
-                Ok(answers) => answers,
-                Err(failure) => return self.say("rights", &Facts::of("no_multi", failure.text())),
-            };
+        let answers = match dry_run(self.server.pool.address(), self.servers().timeouts(), &commands) {
+            Ok(answers) => answers,
+            Err(failure) => return self.say("rights", &Facts::of("no_multi", failure.text())),
+        };
         let mut has_all = true;
         for (at, (words, answer)) in all().zip(answers).enumerate() {
             let is_of_lock = words.iter().any(|word| word.contains(lock.name.as_str()));

@@ -110,11 +110,8 @@ impl HandOff {
         let mut answer = ForceReleased::NotHeld;
         let until = Instant::now() + self.patience();
         loop {
-            let reply = self.scripts.run(&self.scripts.call(
-                &scripts::HAND_OFF_FORCE_RELEASE,
-                [lock],
-                &arguments[..],
-            )?)?;
+            let call = self.scripts.call(&scripts::HAND_OFF_FORCE_RELEASE, [lock], &arguments[..])?;
+            let reply = self.scripts.run(&call)?;
             let row = Row::of(&reply)?;
             if reply::force_released(&row)? == ForceReleased::Taken {
                 answer = ForceReleased::Taken;
