@@ -1,7 +1,7 @@
 -- Case: when fewer units are free than the caller asks for, or than the first waiter does, the caller joins the queue.
 if used and waits and told_ticket == '0' and not own and not grace_left and number <= begin_by then
   local head = not is_full and call('ZRANGE', waiters, '0', '0')[1]
-  local texts, rank = call('HMGET', record, 'last', 'queue', member, head or 'nobody', 'granted'), call('ZCARD', waiters)
+  local texts, rank = call('HMGET', record, 'last', 'queue', member, head or 'nobody'), call('ZCARD', waiters)
   local served, pulse, clock, least, rests = read_numbers(texts[2])
   clock = clock_at(pulse, clock, rank > 0 and least)
   local place = head and clock >= tonumber(rests) and read_place(head, texts[4])
@@ -9,7 +9,7 @@ if used and waits and told_ticket == '0' and not own and not grace_left and numb
     and place.deadline - clock > math.max(least, ttl) / 2 -- `hear` may forget the least one.
   local has_to_wait = is_full or is_behind or not head and used + units > tonumber(capacity)
   -- A number may be below tickets of the queue if the record was lost alone: then the rule decides.
-  local is_next = not texts[5] and (texts[1] or rank == 0 and '' or number) < number
+  local is_next = (texts[1] or rank == 0 and '' or number) < number
   if has_to_wait and is_next and not texts[3] then
     local left = first_end and end_of(first_end) - now or call('PTTL', lock)
     if rank == 0 then pulse, least, rests = nil, ttl, '0' end

@@ -1,8 +1,7 @@
 -- Case: when a lock of one unit is free and nobody is in the queue, the caller takes it.
 if not ends and is_idle and told_ticket == '0' and not grace_left and number <= begin_by then
-  local known = call('HMGET', record, 'last', 'granted')
-  local last = known[1] or ''
-  if last < number and not known[2] then
+  local last = call('HGET', record, 'last') or ''
+  if last < number then
     call('HSET', lock, 'mode', '1', member, hold_text('1', number, '1', '0', label)) -- A full server refuses the first write, or none.
     local refused = redis.pcall('PEXPIRE', lock, kept == 0 and lease or lease + kept)
     if type(refused) == 'table' then

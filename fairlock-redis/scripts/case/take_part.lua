@@ -1,9 +1,8 @@
 -- Case: when nobody is in the queue and units are free, the caller takes some.
 if ends and used and used + units <= tonumber(capacity) and told_ticket == '0' and not own and not grace_left and number <= begin_by then
-  local known, lasts = call('HMGET', record, 'last', 'granted'), lease + kept
-  local last = known[1] or ''
+  local last, lasts = call('HGET', record, 'last') or '', lease + kept
   local left = is_idle and 0 or call('EXISTS', waiters) == 0 and call('PTTL', lock)
-  if last < number and not known[2] and left and left >= 0 then
+  if last < number and left and left >= 0 then
     call('ZADD', ends, 'XX', '0', 'nobody') -- A full server refuses the first write, or none.
     call('PEXPIRE', record, '96400000')
     call('HSET', record, 'last', number)

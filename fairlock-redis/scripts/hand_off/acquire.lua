@@ -64,12 +64,12 @@ local function by_rule()
   if not place and kind and kind ~= 'q' then
     local declined
     queue.note, declined = note_ask(queue.note, kind, tonumber(limit))
-    if declined then write_note(queue.note) end
+    if declined then write_note(queue.last, queue.note) end
     if declined then return declined end
   end
   local is_taken = holds.capacity and (holds.used >= holds.capacity or not queue.head and holds.used + units > capacity)
   if not place and not waits and is_taken and #holds.over == 0 then
-    write_note(queue.note)
+    write_note(queue.last, queue.note)
     return { 'busy', busy_for(holds), 0 }
   end
   if not place and late(begin_by) then return late(begin_by) end

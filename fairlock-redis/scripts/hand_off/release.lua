@@ -20,13 +20,13 @@ if used and (used < 0 or used > 4294967295) then used = nil end -- Another progr
 -- @include lib/clock: text
 -- @include lib/format: hold_text, queue_text, read_numbers, read_place
 -- @include lib/queue: clock_at, lease_of, keep_anew, CLIENT_PREFIX, is_present
-local texts = used and first and call('HMGET', record, 'last', 'queue', first, 'granted') or {}
+local texts = used and first and call('HMGET', record, 'last', 'queue', first) or {}
 local served, pulse, clock, least, rests = read_numbers(texts[2])
 clock = clock_at(pulse, clock, least)
 -- The first waiter's place. Only the rule can decide, and `place` is missing, if `used` or `first` is, if the queue rests, if the clock is
--- behind the last number, if the caller itself is first, if the place names another capacity, or if the record has a note.
+-- behind the last number, if the caller itself is first, or if the place names another capacity.
 local place = texts[1] and texts[1] < number and clock >= tonumber(rests) and first ~= member and read_place(first, texts[3])
-if place and (place.capacity ~= capacity or texts[4]) then place = nil end
+if place and place.capacity ~= capacity then place = nil end
 -- @include case/give_beside: -
 -- @include case/hand_on: -
 

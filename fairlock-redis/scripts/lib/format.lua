@@ -2,7 +2,7 @@
 -- written as they were read.
 --
 -- This layout is number 1, which no text names. Each text of a later layout begins with `v` and its number, so this version takes none of
--- these texts for its own. See `docs/versions.md` before you change what is written.
+-- these texts for its own, but for `last` with a note. See `docs/versions.md` before you change what is written.
 
 -- @part
 -- A hold, in the lock's hash, as the field of its member: `<units> <token> <count> <heard> <label>`. `heard` is the end of
@@ -56,28 +56,29 @@ local function grant_text(owner, request, token, label)
   return owner .. ':' .. request .. ' ' .. token .. ' ' .. label
 end
 
--- The last grant as {owner, request, token, label}, empty for another text; with the last number of the sequence, and the text of the note.
+-- The last grant as {owner, request, token, label}, empty for another text; with the last number of the sequence.
 local function read_last_grant(record)
-  local saved = redis.call('HMGET', record, 'grant', 'last', 'granted')
+  local saved = redis.call('HMGET', record, 'grant', 'last')
   local last_grant = { string.match(saved[1] or '', '^(.-):([^: ]*) (%d+) (.*)$') }
-  last_grant.last, last_grant.noted = saved[2], saved[3]
+  last_grant.last = saved[2]
   return last_grant
 end
 
 -- @part
--- The field `granted` of the record: `<number> <keep>`. See lib/note.
+-- The field `last` of the record: the last number; with a note (lib/note) `v2 <last> <granted> <keep>`. This text is of layout 2, since a
+-- version that knows no notes must not grant such a lock; and no case takes it for a number below the clock.
 -- @include lib/format: int
 -- @include lib/clock: text
 
-local function note_text(note)
-  return text(note.granted) .. ' ' .. text(note.keep)
+local function last_text(last, note)
+  return note and 'v2 ' .. text(last) .. ' ' .. text(note.granted) .. ' ' .. text(note.keep) or text(last)
 end
 
--- The last grant that was noted, 0 before the first one, and how long a grant is kept (ms). Nil for another text.
-local function read_note(value)
-  local granted, keep = string.match(value or '', '^(%d+) (%d+)$')
+-- The last number, nil for another text; and the note: the last grant, 0 before the first one, and how long a grant is kept (ms).
+local function read_last(value)
+  local last, granted, keep = string.match(value or '', '^v2 (%d+) (%d+) (%d+)$')
   granted, keep = int(granted), int(keep)
-  return granted and keep and { granted = granted, keep = keep } or nil
+  return int(last or value), granted and keep and { granted = granted, keep = keep } or nil
 end
 
 -- @part
@@ -89,9 +90,9 @@ local function split_member(member)
 end
 
 -- @part
--- The refusal of a text of a later layout; nil for any other text.
+-- The refusal of a text of a later layout; nil for any other text, and for a number with a note.
 local function newer(stored)
-  local layout = string.match(stored or '', '^v(%d+)')
+  local layout = not string.find(stored or '', '^v2 %d+ %d+ %d+$') and string.match(stored or '', '^v(%d+)')
   return layout and redis.error_reply('LAYOUT ' .. layout) or nil
 end
 

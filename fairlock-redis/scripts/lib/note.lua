@@ -1,40 +1,23 @@
--- The note of a lock that is to be granted once in a period: the record's field `granted`, see lib/format. From the first ask that names
--- a period on, each grant is noted, of whatever request. The note lives as long as the record: for twice the longest period at least, from
--- the last grant on, and from the last ask that was not declined.
+-- The note of a lock that is to be granted once in a period: it stands in the record's field `last`, see lib/format. From the first ask that
+-- names a period on, each grant is noted, of whatever request. The note lives as long as the record: for twice the longest period at least,
+-- from the last grant on, and from the last ask that was not declined.
 --
 -- No case applies to a lock with a note, nor to an ask with a condition.
 
 -- @part
 -- @include lib/clock: number
 
--- How long the record has to live (ms) for the note: no shorter than it does.
-local function note_ttl(note)
+-- Notes a grant, or none (0), before the note is written. Returns how long the record has to live (ms): no shorter than it does.
+local function note_grant(note, token)
+  note.granted = math.max(note.granted, token)
   local from = note.is_asked and math.max(note.granted, number) or note.granted
   return math.max(redis.call('PTTL', record), note.keep + math.min(4e12, math.ceil((from - number) / 1000)))
 end
 
--- Notes a grant. Returns how long the record has to live.
-local function note_grant(note, token)
-  note.granted = math.max(note.granted, token)
-  return note_ttl(note)
-end
-
--- @part
--- @include lib/format: note_text
--- @include lib/note: note_grant
-
--- The same for the grants of a plan, which `write` carries out; also where the plan has none.
-local function note_grants(note, plan)
-  local places, last = plan.places, plan.grants[#plan.grants]
-  local lives = note_grant(note, last and last.token or 0)
-  if last or note.is_asked then places[#places + 1], places[#places + 2] = 'granted', note_text(note) end
-  return lives
-end
-
 -- @part
 -- @include lib/clock: now, sequence_ttl
--- @include lib/format: note_text
--- @include lib/note: note_ttl
+-- @include lib/format: last_text
+-- @include lib/note: note_grant
 
 -- Notes an ask for a lock that was not granted since the last multiple of a period (`e`), or a time ago (`a`), both in microseconds.
 -- Returns the note; and the reply, if the lock was granted since then. Such an ask prolongs a note only if its period is longer than those
@@ -50,10 +33,10 @@ local function note_ask(note, kind, period)
 end
 
 -- Writes the note after an ask that changes nothing else.
-local function write_note(note)
+local function write_note(last, note)
   if not note or not note.is_asked then return end
-  local lives = math.max(sequence_ttl(0), note_ttl(note))
+  local lives = math.max(sequence_ttl(last), note_grant(note, 0))
   local is_known = redis.call('PEXPIRE', record, lives) == 1
-  redis.call('HSET', record, 'granted', note_text(note))
+  redis.call('HSET', record, 'last', last_text(last, note))
   if not is_known then redis.call('PEXPIRE', record, lives) end
 end

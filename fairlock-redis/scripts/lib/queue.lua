@@ -1,7 +1,6 @@
--- Who waits. The queue is a sorted set of members by ticket. The record beside it has a field for each place, and three more:
+-- Who waits. The queue is a sorted set of members by ticket. The record beside it has a field for each place, and two more:
 --
---   granted  the note, see lib/note; seldom there
---   last   the last token or ticket that was drawn. Both come from one sequence, so both grow, even if the keys are lost
+--   last   the last token or ticket that was drawn. Both come from one sequence, so both grow, even if the keys are lost. And the note
 --   queue  five numbers:
 --     served   tickets up to this one have had their turn: they were granted the lock, or were absent then
 --     pulse    the server's clock (ms) at the last script
@@ -11,7 +10,7 @@
 
 -- @part
 -- @include lib/clock: number, now
--- @include lib/format: int, read_numbers, read_note
+-- @include lib/format: int, read_numbers, read_last
 -- @include lib/queue: clock_at
 
 -- A clock never reaches this (ms): a greater number was written by another program.
@@ -24,13 +23,13 @@ local NOBODY = 'nobody'
 -- the least that number can have been: a clock that was set back would put newcomers ahead of the queue.
 local function read_queue(member)
   local head = redis.call('ZRANGE', waiters, '0', '0')[1]
-  local fields = redis.call('HMGET', record, 'last', 'queue', member, head or NOBODY, 'granted')
+  local fields = redis.call('HMGET', record, 'last', 'queue', member, head or NOBODY)
   local served, pulse, clock, ttl, rests = read_numbers(fields[2])
-  local last = fields[1] or head and redis.call('ZRANGE', waiters, '-1', '-1', 'WITHSCORES')[2]
+  local last, note = read_last(fields[1] or head and redis.call('ZRANGE', waiters, '-1', '-1', 'WITHSCORES')[2])
   rests = head and tonumber(rests) < LAST_TIME and tonumber(rests) or 0
-  return { head = head, head_place = fields[4], own = fields[3] or nil, last = int(last) or 0,
+  return { head = head, head_place = fields[4], own = fields[3] or nil, last = last or 0, note = note,
     served = int(served) or 0, clock = clock_at(pulse, clock, head and ttl), ttl = int(ttl) or 5000, rests = rests,
-    is_held_back = head and now - (pulse or now) > ttl / 2, known = {}, note = read_note(fields[5]) }
+    is_held_back = head and now - (pulse or now) > ttl / 2, known = {} }
 end
 
 local function draw(queue)

@@ -7,8 +7,8 @@
 
 -- @part
 -- @include lib/clock: since, text, sequence_ttl
--- @include lib/format: queue_text
--- @include lib/note: note_grants
+-- @include lib/format: queue_text, last_text
+-- @include lib/note: note_grant
 -- @include lib/queue: NOBODY
 -- @include lib/write: write_grants
 
@@ -25,7 +25,7 @@ end
 
 local function write(holds, queue, plan, is_newcomer)
   local grants, drops, leaves, has_queue = plan.grants, plan.drops, plan.leaves, queue.head or #plan.joins > 0
-  local noted = queue.note and note_grants(queue.note, plan) or 0
+  local noted = queue.note and note_grant(queue.note, #grants > 0 and grants[#grants].token or 0) or 0
   if is_newcomer then redis.call('ZADD', waiters, 'XX', '0', NOBODY) end
   -- The reply, and the end of the holds' keys, need these after the writes.
   if #plan.places > 0 then redis.call('ZRANK', waiters, NOBODY) end
@@ -38,7 +38,7 @@ local function write(holds, queue, plan, is_newcomer)
     redis.call('HDEL', record, NOBODY)
   end
   if not is_newcomer and (#plan.joins > 0 or #grants > 0 and ends) then redis.call('ZADD', waiters, 'XX', '0', NOBODY) end
-  redis.call('HSET', record, 'last', text(queue.last),
+  redis.call('HSET', record, 'last', last_text(queue.last, queue.note),
     'queue', queue_text(text(queue.served), since, text(queue.clock), text(queue.ttl), text(queue.rests)), unpack(plan.places))
   if not is_known then redis.call('PEXPIRE', record, lives) end
 

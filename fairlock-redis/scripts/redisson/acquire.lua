@@ -9,7 +9,7 @@ local lock, record, queue, timeouts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, request, lease, wait, floor = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local mode, channel, label, begin_by, condition = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 -- @include lib/clock: number, now, text, late, sequence_ttl
--- @include lib/format: int, grant_text, read_last_grant, note_text, read_note, newer
+-- @include lib/format: int, grant_text, read_last_grant, last_text, read_last, newer
 -- @include lib/note: note_grant, note_ask, write_note
 -- @include lib/redisson: granted_before, drop_expired, move_up, wake_first, look_again_in
 -- @include lib/holders: read_holder, not_exclusive
@@ -17,14 +17,13 @@ local mode, channel, label, begin_by, condition = ARGV[6], ARGV[7], ARGV[8], ARG
 -- Makes the owner the holder. PEXPIRE comes first, on the other key: if the user may not use it, the script ends here, and
 -- leaves no hash without an end.
 local function grant(last_grant)
-  local token = math.max((int(last_grant.last) or 0) + 1, (int(last_grant[3]) or 0) + 1, number)
+  local token = math.max(last_grant.number + 1, (int(last_grant[3]) or 0) + 1, number)
   local note = last_grant.note
   local keep = math.max(sequence_ttl(token), 2 * tonumber(lease), note and note_grant(note, token) or 0)
   local is_new = redis.call('PEXPIRE', record, keep) == 0
   redis.call('HSET', lock, owner, 1)
   redis.call('PEXPIRE', lock, lease)
-  redis.call('HSET', record, 'grant', grant_text(owner, request, text(token), label), 'last', text(token),
-    unpack(note and { 'granted', note_text(note) } or {}))
+  redis.call('HSET', record, 'grant', grant_text(owner, request, text(token), label), 'last', last_text(token, note))
   if is_new then redis.call('PEXPIRE', record, keep) end
   return { 'granted', token, tonumber(lease) }
 end
@@ -42,10 +41,11 @@ if reply then return reply end
 -- Holders and waiters go on: a full server never refuses their first write.
 if not timeout and (queue or not holder) then redis.call('ZADD', timeouts or lock, 'XX', 0, '-') end
 local kind, limit = string.match(condition or '', '^(%l)(%d+)$')
-last_grant.note = read_note(last_grant.noted)
+last_grant.number, last_grant.note = read_last(last_grant.last)
+last_grant.number = last_grant.number or 0
 if kind and kind ~= 'q' and not timeout then
   last_grant.note, reply = note_ask(last_grant.note, kind, tonumber(limit))
-  if reply then write_note(last_grant.note) end
+  if reply then write_note(last_grant.number, last_grant.note) end
   if reply then return reply end
 end
 if not holder and not queue then return grant(last_grant) end
@@ -73,7 +73,7 @@ end
 if dropped > 0 and not holder then wake_first(channel, queue, first) end
 
 if mode == 'once' then
-  write_note(last_grant.note)
+  write_note(last_grant.number, last_grant.note)
   return { 'busy', redis.call('PTTL', lock) }
 end
 

@@ -115,7 +115,12 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// Takes them out of the record. One without them is new.
     pub(crate) fn take(record: &mut BTreeMap<String, String>, now: Millis) -> Numbers {
-        let last = record.remove("last").map_or(0, |last| last.parse().unwrap());
+        let last = record.remove("last").unwrap_or_else(|| "0".to_owned());
+        // With a note there are three numbers.
+        let (last, note) =
+            last.strip_prefix("v2 ").and_then(|all| all.split_once(' ')).unwrap_or((&last, ""));
+        record.extend((!note.is_empty()).then(|| ("note".to_owned(), note.to_owned())));
+        let last = last.parse().unwrap();
         let queue = record.remove("queue").unwrap_or_else(|| format!("0 {now} {now} 5000 0"));
         let numbers: Vec<u64> = queue.split(' ').map(|number| number.parse().unwrap()).collect();
         let [served, pulse, clock, ttl, rests_until] = numbers[..] else { panic!("five numbers: {queue}") };
