@@ -445,43 +445,6 @@ impl Claim {
             BackendError::new(BackendErrorKind::Unavailable, what)
         })
     }
-
-    /// An attempt of this request has failed with this error. Without an answer, the attempt may take effect until its end, one
-    /// `attempt_ttl` from now at most. Returns whether the claim has ended by now: then nobody else withdraws the request.
-    pub(crate) fn attempt_failed(&self, error: &BackendError, now: Instant) -> bool {
-        let is_late = error.kind() == BackendErrorKind::Unavailable && !error.is_unsent();
-        self.config.attempt_ttl.is_some_and(|ttl| is_late && self.may_begin_until(now + ttl, None))
-    }
-
-    /// An answer tells of a grant or a place of this request, with this number. If the number is greater than all that this claim
-    /// knows, the server carried the attempt out after the hold or the request was over: then the request is withdrawn once more
-    /// when the claim ends. Returns whether the claim has ended by now.
-    pub(crate) fn told_of(&self, number: u64, now: Instant) -> bool {
-        self.may_begin_until(now, Some(number))
-    }
-
-    /// Until `at` an attempt of the owner's former request may take effect, as if this request had made the attempt.
-    /// Returns whether the claim has ended by now.
-    pub(crate) fn withdraw_again_at(&self, at: Instant) -> bool {
-        self.may_begin_until(at, None)
-    }
-
-    fn may_begin_until(&self, at: Instant, told: Option<u64>) -> bool {
-        let state = &mut *self.lock_state();
-        let is_waiting = matches!(state.phase, Phase::Waiting(_));
-        if told.is_some_and(|number| is_waiting || number <= state.contact.latest) {
-            return false;
-        }
-        state.contact.late_until = state.contact.late_until.max(Some(at));
-        matches!(state.phase, Phase::Lost(..) | Phase::Over(_))
-    }
-
-    /// The claim ends. Takes the time until which an unanswered attempt may still begin something; `None` if all attempts were
-    /// answered, or another thread has taken the time. The time may be past: the attempt may have taken effect after the server
-    /// had carried out the release, whose answer came late.
-    pub(crate) fn take_late_until(&self) -> Option<Instant> {
-        self.lock_state().contact.late_until.take()
-    }
 }
 
 impl Phase {
