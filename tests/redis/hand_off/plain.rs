@@ -25,6 +25,7 @@ fn a_plain_lock_released_during_a_subscribe_is_granted() {
         guard.unlock().unwrap();
         assert!(join(waiting).is_some(), "its heartbeats come later than {LONG:?}");
     });
+    assert_eq!(waiter.stats().granted_by_polling, 0, "nor is it granted at the end of its time");
 }
 
 /// A waiter for a plain lock is notified when the fair one is free.
