@@ -311,7 +311,7 @@ fn a_state_that_this_version_can_not_read_is_left_alone() {
     assert_eq!(error.kind(), BackendErrorKind::Unsupported);
     assert!(error.message().contains("layout 3"), "{error}");
     assert!(!error.message().contains("lock `x`"), "core names it: {error}");
-    assert_eq!(number(&mut con, r"select count(*) from fairlock.lock where state = '\x02'"), 1);
+    assert_eq!(number(&mut con, r"select count(*) from fairlock.lock where state = '\x03'"), 1);
 }
 
 #[test]
