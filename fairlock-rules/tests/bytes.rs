@@ -27,6 +27,7 @@ enum What {
     AskBehindOne,
     Renew,
     Release,
+    Adopt,
     Withdraw,
     Kick,
     TakeHold,
@@ -51,7 +52,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Release,
     ]
     .into_iter()
-    .chain([Withdraw, Kick, TakeHold, Force, OtherKind, LoseHolds, LoseQueue]);
+    .chain([Adopt, Adopt, Withdraw, Kick, TakeHold, Force, OtherKind, LoseHolds, LoseQueue]);
     let after = prop_oneof![6 => 0..50_u64, 3 => 50..3_000_u64, 1 => 3_000..100_000_u64];
     let step = (proptest::sample::select(what.collect::<Vec<_>>()), 0..90_u64, after);
     proptest::collection::vec(step, 1..200)
@@ -120,6 +121,10 @@ impl World {
                 format!("{answers:?}")
             }
             What::Release => format!("{:?}", entry.release(context, &hold)),
+            What::Adopt => {
+                let adopter = OwnerId::new(&format!("c{}:{number}", (number + 1) % 3));
+                format!("{:?}", entry.adopt(context, &hold, &adopter, lease / 2))
+            }
             What::Withdraw => format!("{:?}", entry.withdraw(context, &place)),
             What::Kick => format!("{:?}", entry.kick(context, &place)),
             What::TakeHold => format!("{:?}", entry.take_hold(context, &hold)),

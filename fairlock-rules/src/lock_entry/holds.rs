@@ -181,6 +181,16 @@ impl Holds {
         }
     }
 
+    /// Gives the hold with this token to another owner, and makes it end at `ends`, even if that is earlier.
+    pub(super) fn give_to(&mut self, token: FencingToken, owner: &OwnerId, ends: Moment) {
+        if let Some(many) = &mut self.many {
+            many.give_to(token, owner, ends);
+        } else if let Some(kept) = self.position(token).and_then(|at| self.few.get_mut(at)) {
+            (kept.owner, kept.holds, kept.ends) = (owner.clone(), 1, ends);
+            self.none_ends_before = self.none_ends_before.min(ends);
+        }
+    }
+
     /// Removes the hold with this token.
     pub(super) fn remove(&mut self, token: FencingToken) -> Option<GrantedHold> {
         let removed = match &mut self.many {
@@ -251,6 +261,12 @@ impl Many {
             self.ends.remove(&(kept.ends, token));
             kept.ends = ends;
             self.ends.insert((ends, token));
+        }
+    }
+
+    fn give_to(&mut self, token: FencingToken, owner: &OwnerId, ends: Moment) {
+        if let Some(kept) = self.remove(token) {
+            self.add(GrantedHold { owner: owner.clone(), holds: 1, ends, ..kept });
         }
     }
 

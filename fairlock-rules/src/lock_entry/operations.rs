@@ -1,4 +1,4 @@
-//! The operations on one lock but renewals: take it, give it up, leave its queue; and an operator's: take it from its holders, look.
+//! The operations on one lock but renewals: take it, give it up or away, leave its queue; and an operator's: take it from its holders, look.
 //!
 //! Each reads what has ended, makes a plan by the rule, writes the plan, and tells the owners concerned.
 
@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, Declined, ForceReleased, Hold, LockId, LockState, MOST_INSPECTED, Place,
-    Released, Wait, Withdrawn,
+    Acquire, Acquired, BackendError, BackendErrorKind, Declined, ForceReleased, Hold, LockId, LockState,
+    MOST_INSPECTED, Place, Released, Renewal, Wait, Withdrawn,
 };
-use fairlock_core::{LockKind, LockName};
+use fairlock_core::{LockKind, LockName, OwnerId};
 
 use super::LockEntry;
 use super::holds::GrantedHold;
@@ -151,6 +151,46 @@ impl LockEntry {
         released
     }
 
+    /// Gives a hold to another owner: [`Backend::adopt`](fairlock_core::backend::Backend::adopt). If the hold ends earlier then, waiters are
+    /// told to look again.
+    ///
+    /// # Errors
+    /// `Unavailable` in a grace, unless the owner has the hold: the store may have forgotten that it gave the hold to a third one.
+    pub fn adopt(
+        &mut self,
+        context: &mut OperationContext<'_>,
+        hold: &Hold<'_>,
+        owner: &OwnerId,
+        lease: Duration,
+    ) -> Result<Renewal, BackendError> {
+        self.read(context);
+        let (Hold { lock, request, token, .. }, ends) = (*hold, context.now.saturating_add(lease));
+        if self.holds.find(&Hold::new(lock, owner, request, token)).is_some() {
+            // A repeat, as a renewal: one that comes late shortens nothing, and leaves the count as it is.
+            self.holds.prolong(token, ends);
+            return Ok(Renewal::Renewed);
+        }
+        if self.grace.is_some() {
+            let what = "the store may have forgotten who has the hold, and gives no hold to another owner until it must have ended";
+            return Err(BackendError::new(BackendErrorKind::Unavailable, what));
+        }
+        let is_alike = self.kind.capacity() == lock.kind.capacity();
+        let given = self.holds.find(hold).filter(|given| is_alike && !given.is_of_gone(context));
+        // Two holds of one request, or a hold and a place, could not be told apart.
+        let is_known =
+            self.holds.of(owner, request).is_some() || self.queue.ticket_of(owner, request, 0).is_some();
+        let Some(given) = given.filter(|_| !is_known) else { return Ok(Renewal::Lost) };
+        let is_earlier = ends < given.ends;
+        self.holds.give_to(token, owner, ends);
+        if is_earlier {
+            if let Some((_, first)) = self.queue.places().next() {
+                context.tell(first.owner.get(), WakeUpKind::Recheck);
+            }
+            self.wake_plain(context);
+        }
+        Ok(Renewal::Renewed)
+    }
+
     /// Takes a request out of the queue: [`Backend::withdraw`](fairlock_core::backend::Backend::withdraw).
     pub fn withdraw(&mut self, context: &mut OperationContext<'_>, place: &Place<'_>) -> Withdrawn {
         self.take_out(context, place, false)
@@ -276,5 +316,145 @@ impl LockEntry {
         let look = |kind| self.inspect(context, &LockId::new(name.clone(), kind), 0..1);
         let state = look(LockKind::Fair).or_else(|_| look(LockKind::ReadWrite)).ok()?;
         Some(state).filter(|state| !state.holders.is_empty() || state.waiting() > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlock_core::FencingToken;
+    use fairlock_core::backend::RequestId;
+
+    use super::*;
+    use crate::context::{Presence, StoreContext};
+
+    const REQUEST: RequestId = RequestId::new(1);
+    const LEASE: Duration = Duration::from_secs(30);
+
+    /// A lock of this kind, whose clients live but for `gone`.
+    struct World {
+        lock: LockId,
+        entry: LockEntry,
+        store_context: StoreContext,
+        gone: &'static str,
+    }
+
+    impl World {
+        fn new(kind: LockKind) -> World {
+            let lock = LockId::new(LockName::new("x").unwrap(), kind);
+            World { lock, entry: LockEntry::default(), store_context: StoreContext::default(), gone: "none" }
+        }
+
+        /// The answer, and who is told to look.
+        fn run<T>(
+            &mut self,
+            operate: impl FnOnce(&mut LockEntry, &mut OperationContext<'_>, &LockId) -> T,
+        ) -> (T, Vec<String>) {
+            let World { lock, entry, store_context, gone } = self;
+            let presence =
+                |owner: &OwnerId| if owner.client() == *gone { Presence::Gone } else { Presence::Present };
+            let mut context = store_context.operation(&lock.name, Duration::from_secs(9), &presence);
+            let answer = operate(entry, &mut context, lock);
+            let told = store_context.take_wake_ups().into_iter();
+            (answer, told.map(|wake_up| wake_up.owner.to_string()).collect())
+        }
+
+        fn asks(&mut self, owner: &str) -> Acquired {
+            let owner = OwnerId::new(owner);
+            self.run(|entry, context, lock| {
+                entry.acquire(context, &Acquire::new(Place::new(lock, &owner, REQUEST), LEASE)).unwrap()
+            })
+            .0
+        }
+
+        fn token(&mut self, owner: &str) -> FencingToken {
+            let Acquired::Granted { token, .. } = self.asks(owner) else { panic!("it is not free") };
+            token
+        }
+
+        fn adopts(
+            &mut self,
+            (owner, token): (&str, FencingToken),
+            by: &str,
+            lease: Duration,
+        ) -> (Result<Renewal, BackendErrorKind>, Vec<String>) {
+            let [owner, by] = [owner, by].map(OwnerId::new);
+            self.run(|entry, context, lock| {
+                let hold = Hold::new(lock, &owner, REQUEST, token);
+                entry.adopt(context, &hold, &by, lease).map_err(|error| error.kind())
+            })
+        }
+    }
+
+    #[test]
+    fn waiters_look_again_if_an_adopted_hold_ends_earlier() {
+        for (lease, told) in [(LEASE, &[][..]), (LEASE / 2, &["c:1"])] {
+            let mut world = World::new(LockKind::Fair);
+            let token = world.token("a:1");
+            world.asks("c:1");
+            world.asks("d:1");
+            let first = world.adopts(("a:1", token), "b:1", lease);
+            assert_eq!(first, (Ok(Renewal::Renewed), told.iter().map(ToString::to_string).collect()));
+            // A repeat shortens nothing.
+            assert_eq!(world.adopts(("a:1", token), "b:1", lease / 2), (Ok(Renewal::Renewed), Vec::new()));
+            assert_eq!(world.entry.holds.first_end(), Some(Duration::from_secs(9) + lease));
+        }
+    }
+
+    #[test]
+    fn one_of_many_holds_is_adopted_as_one_of_few_is() {
+        for others in [3, 2 * crate::lock_entry::FEW] {
+            let mut world = World::new(LockKind::Semaphore { permits: 500 });
+            let token = world.token("a:1");
+            for number in 0..others {
+                world.token(&format!("o:{number}"));
+            }
+            assert_eq!(world.adopts(("a:1", token), "o:1", LEASE).0, Ok(Renewal::Lost), "it has a hold");
+            assert_eq!(world.adopts(("a:1", token), "b:1", LEASE / 2).0, Ok(Renewal::Renewed));
+            assert_eq!(world.adopts(("a:1", token), "c:1", LEASE).0, Ok(Renewal::Lost));
+            let ends = Duration::from_secs(9) + LEASE / 2;
+            assert_eq!(
+                (world.entry.holds.first_end(), world.entry.free()),
+                (Some(ends), 499 - others as u32)
+            );
+            let owner_of = |owner| world.entry.holds.of(&OwnerId::new(owner), REQUEST).map(|hold| hold.token);
+            assert_eq!([owner_of("a:1"), owner_of("b:1")], [None, Some(token)]);
+        }
+    }
+
+    #[test]
+    fn a_hold_is_over_with_its_process_unless_it_was_adopted() {
+        for (gone, answer) in [("a", Renewal::Lost), ("z", Renewal::Renewed)] {
+            let mut world = World::new(LockKind::Fair);
+            let token = world.token("a:1");
+            world.gone = gone;
+            assert_eq!(world.adopts(("a:1", token), "b:1", LEASE).0, Ok(answer));
+            world.gone = "a";
+            world.run(|entry, context, _| entry.end_gone(context, 1));
+            assert_eq!(world.entry.free() == 1, answer == Renewal::Lost);
+        }
+    }
+
+    /// The store may have forgotten that it gave the hold to another one.
+    #[test]
+    fn in_a_grace_only_the_adopter_has_the_hold() {
+        let mut world = World::new(LockKind::Fair);
+        let token = world.token("a:1");
+        world.adopts(("a:1", token), "b:1", LEASE).0.unwrap();
+        world.entry.grant_nothing_until(Duration::from_secs(10));
+        assert_eq!(world.adopts(("a:1", token), "b:1", LEASE).0, Ok(Renewal::Renewed));
+        for former in ["a:1", "b:1"] {
+            let third = world.adopts((former, token), "c:1", LEASE).0;
+            assert_eq!(third, Err(BackendErrorKind::Unavailable));
+        }
+    }
+
+    /// It would have two holds by one request, or a hold and a place, which nobody can tell apart.
+    #[test]
+    fn nobody_adopts_a_hold_by_a_request_of_its_own() {
+        let mut world = World::new(LockKind::Fair);
+        let token = world.token("a:1");
+        world.asks("c:1");
+        assert_eq!(world.adopts(("a:1", token), "c:1", LEASE), (Ok(Renewal::Lost), Vec::new()));
+        assert!(world.entry.token_of(&OwnerId::new("a:1"), REQUEST, Duration::from_secs(9)).is_some());
     }
 }
