@@ -162,6 +162,12 @@ impl Backend for FileBackend {
         holds.iter().map(release).collect()
     }
 
+    /// The adopter is present: its client subscribed before.
+    fn adopt(&self, hold: &Hold<'_>, owner: &OwnerId, lease: Duration) -> Result<Renewal, BackendError> {
+        let adopted = self.step(&hold.lock.name, |entry, context| entry.adopt(context, hold, owner, lease));
+        self.or_if_removed(Ok(Renewal::Lost), adopted)?
+    }
+
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         let patience = self.patience(items.iter().map(|item| &lock_of(item).name));
         renew_by_lock(items, |lock, items| {

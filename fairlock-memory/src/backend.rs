@@ -197,6 +197,13 @@ impl Backend for MemoryBackend {
         })
     }
 
+    fn adopt(&self, hold: &Hold<'_>, owner: &OwnerId, lease: Duration) -> Result<Renewal, BackendError> {
+        let caller = Caller::Owner(owner);
+        self.0.call(&hold.lock.name, Operation::Adopt, caller, |entry, context| {
+            entry.adopt(context, hold, owner, lease)
+        })?
+    }
+
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {
         match self.0.renew(client, items) {
             Ok(answers) => answers.into_iter().map(Ok).collect(),

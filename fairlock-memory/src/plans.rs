@@ -10,6 +10,8 @@ pub enum Operation {
     Acquire,
     /// [`release`](fairlock_core::backend::Backend::release).
     Release,
+    /// [`adopt`](fairlock_core::backend::Backend::adopt).
+    Adopt,
     /// [`renew`](fairlock_core::backend::Backend::renew); a call fails as a whole, all its items.
     Renew,
     /// [`withdraw`](fairlock_core::backend::Backend::withdraw) and [`kick`](fairlock_core::backend::Backend::kick).

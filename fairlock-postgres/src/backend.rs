@@ -11,7 +11,7 @@ use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, LockId, LockState,
     Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
-use fairlock_core::{ClientId, Error, LockKind, LockName};
+use fairlock_core::{ClientId, Error, LockKind, LockName, OwnerId};
 use fairlock_rules::{Presence, StoreContext, fits_pattern};
 
 use crate::command::Command;
@@ -59,6 +59,10 @@ impl Backend for PostgresBackend {
         let answers = ask(&self.0, asked, self.0.pool.deadline());
         self.0.sweep_if_due();
         answers
+    }
+
+    fn adopt(&self, hold: &Hold<'_>, owner: &OwnerId, lease: Duration) -> Result<Renewal, BackendError> {
+        ask_one(&self.0, &hold.lock.name, Command::Adopt(hold.into(), owner.clone(), lease))
     }
 
     fn renew(&self, _: ClientId, items: &[Renew<'_>]) -> Vec<Result<Renewal, BackendError>> {

@@ -20,6 +20,7 @@ pub(crate) enum Command {
         condition: Condition,
     },
     Release(Named),
+    Adopt(Named, OwnerId, Duration),
     /// The items, with the count of a hold or none for a place, and the lease.
     Renew(Vec<(Named, Option<u32>, Duration)>),
     Withdraw(Named),
@@ -82,6 +83,10 @@ impl Command {
                 entry.acquire(context, &ask).map_err(Failure::by_rules)?.into()
             }
             Command::Release(hold) => entry.release(context, &hold.hold()).into(),
+            Command::Adopt(hold, owner, lease) => entry
+                .adopt(context, &hold.hold(), owner, lease.saturating_add(late))
+                .map_err(Failure::by_rules)?
+                .into(),
             Command::Renew(items) => {
                 let items = items.iter().map(|(named, holds, lease)| match lease.saturating_add(late) {
                     lease if holds.is_none() => Renew::Place { place: named.place(late), lease },
@@ -160,6 +165,7 @@ macro_rules! answers {
 answers! {
     Acquired(Acquired)
     Released(Released)
+    Adopted(Renewal)
     Renewed(Vec<Renewal>)
     Withdrawn(Withdrawn)
     ForceReleased(ForceReleased)
@@ -170,9 +176,9 @@ impl Answer {
     /// even if it changes nothing.
     pub(crate) fn is_promise(&self) -> bool {
         match self {
-            Answer::Acquired(Acquired::Granted { .. }) | Answer::Withdrawn(Withdrawn::WasGranted { .. }) => {
-                true
-            }
+            Answer::Acquired(Acquired::Granted { .. })
+            | Answer::Withdrawn(Withdrawn::WasGranted { .. })
+            | Answer::Adopted(Renewal::Renewed) => true,
             Answer::Renewed(renewals) => {
                 renewals.iter().any(|renewal| matches!(renewal, Renewal::Renewed | Renewal::Granted { .. }))
             }

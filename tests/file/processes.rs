@@ -4,8 +4,9 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fairlock::admin::Holder;
 use fairlock::stats::Stats;
-use fairlock::{Client, FileBackend, TryLock};
+use fairlock::{Client, Error, FileBackend, HandOver, Lock, TryLock};
 use fairlock_tests::history::What;
 use fairlock_tests::signals::{cont, stop};
 use fairlock_tests::turns::{Habits, Store, Turns};
@@ -56,6 +57,33 @@ fn a_lock_of_a_killed_process_is_free() {
     let lock = locks.client().fair_lock("x").unwrap();
     locks.holder("x").kill();
     assert!(lock.admin().inspect().unwrap().holder().is_none());
+    assert!(matches!(lock.try_lock().unwrap(), TryLock::Granted(_)));
+}
+
+/// The hold that a process has, which it was not asked for.
+fn held(lock: &Lock) -> HandOver {
+    let state = lock.admin().inspect().unwrap();
+    let Holder { owner, request, token, .. } = state.holder().expect("it is taken");
+    let (request, token) = (request.unwrap().get(), token.unwrap());
+    format!("fairlock1.fair.1.{request:016x}.{token}.{owner}.{}", lock.name()).parse().unwrap()
+}
+
+/// If the process is killed after the adoption. If it is killed before, its hold is over, and is not adopted.
+#[test]
+fn an_adopted_hold_outlasts_the_process_that_had_it() {
+    let locks = Locks::new();
+    let adopter = locks.client();
+    let lock = locks.client().fair_lock("x").unwrap();
+    let mut holder = locks.holder("x");
+    let guard = adopter.adopt(&held(&lock)).unwrap();
+    holder.kill();
+    assert!(lock.try_lock().unwrap().granted().is_none());
+    guard.renew().unwrap();
+    guard.unlock().unwrap();
+    let mut holder = locks.holder("x");
+    let hold = held(&lock);
+    holder.kill();
+    assert!(matches!(adopter.adopt(&hold), Err(Error::Lost(_))));
     assert!(matches!(lock.try_lock().unwrap(), TryLock::Granted(_)));
 }
 

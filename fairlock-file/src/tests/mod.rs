@@ -1,5 +1,6 @@
 //! The whole conformance suite, and what it can't know.
 
+mod adopted;
 mod clients;
 mod conformance;
 mod crafted;

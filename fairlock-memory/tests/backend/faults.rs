@@ -80,11 +80,12 @@ fn every_operation_can_be_made_to_fail() {
     use Operation::*;
     let world = fair();
     let hold = (1, world.granted(1, 1));
-    let all = [Acquire, Release, Renew, Withdraw, ForceRelease, Inspect, Subscribe];
+    let all = [Acquire, Release, Adopt, Renew, Withdraw, ForceRelease, Inspect, Subscribe];
     all.iter().for_each(|operation| world.backend.faults().fail_next(*operation, 1));
     fails(world.ask(1, 1, Wait::No));
     fails(world.release(hold.0, hold.1));
     fails(world.renew(hold.0, hold.1));
+    fails(world.with_hold(hold, |backend, hold| backend.adopt(&hold, &world.owner(2), LEASE)));
     fails(withdraw(&world, 1));
     fails(world.backend.force_release(&world.lock));
     fails(world.backend.inspect(&world.lock, 0..0));

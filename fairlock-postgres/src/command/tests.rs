@@ -37,4 +37,8 @@ fn what_comes_late_lasts_for_its_whole_time() {
     // The rest of a hold counts from the decision, which was earlier than the request.
     let (answer, ..) = lasts(Command::Withdraw((&ask(&lock, &ann, 1).place).into()));
     assert!(matches!(answer, Answer::Withdrawn(Withdrawn::WasGranted { lease, .. }) if lease == LEASE * 2));
+    // Written even if nothing changes: its caller may believe in a hold.
+    let (answer, left, _) = lasts(Command::Adopt((&hold).into(), OwnerId::new("c:1"), LEASE * 3));
+    assert!(matches!(answer, Answer::Adopted(Renewal::Renewed)) && answer.is_promise());
+    assert_eq!(left, Some(LEASE * 3 + LATE));
 }
