@@ -128,6 +128,7 @@ fn damaged_replies_of_scripts_are_answers_or_errors_in_words() {
                 prop_assert_eq!(answers.len(), n);
             }
         }
+        let _ = in_words(Row::of(&reply).and_then(|row| reply::adopted(&row)));
         let _ = in_words(Row::of(&reply).and_then(|row| reply::force_released(&row)));
         if let Ok(state) = in_words(by_rules!(rules, seen(lock.kind, &reply))) {
             let LockState { holders, queue, .. } = &state;

@@ -12,7 +12,7 @@ use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, LockId, LockState,
     MOST_INSPECTED, Place, Released, Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
-use fairlock_core::{ClientId, Clock, LockKind};
+use fairlock_core::{ClientId, Clock, LockKind, OwnerId};
 use redis::Value;
 
 use crate::durable::Calls;
@@ -165,6 +165,10 @@ impl Backend for RedisBackend {
             |hold| by_rules!(self.0.rules(hold.lock)?, release(hold)),
             |hold, _, reply| by_rules!(self.0.rules(hold.lock)?, released(hold, &reply)),
         )
+    }
+
+    fn adopt(&self, hold: &Hold<'_>, owner: &OwnerId, lease: Duration) -> Result<Renewal, BackendError> {
+        by_rules!(self.0.rules(hold.lock)?, adopt(hold, owner, lease))
     }
 
     /// Takes few round trips to each server: a script renews up to a hundred holds, or all places of a lock.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fairlock_core::LockKind;
-use fairlock_core::backend::{Acquire, BackendError, BackendErrorKind, in_words};
+use fairlock_core::backend::{BackendError, BackendErrorKind, LockId, in_words};
 use redis::{Cmd, Value, cmd};
 
 pub(crate) use lives::lives_of;
@@ -199,14 +199,19 @@ impl Calls {
 
     /// # Errors
     /// `InvalidConfig` for a lock that this client must not ask for, or not with this lease.
-    pub(crate) fn check(&self, ask: &Acquire<'_>, servers: &Servers) -> Result<(), BackendError> {
-        match (&self.0, ask.place.lock.kind) {
+    pub(crate) fn check(
+        &self,
+        lock: &LockId,
+        lease: Duration,
+        servers: &Servers,
+    ) -> Result<(), BackendError> {
+        match (&self.0, lock.kind) {
             (Role::Durable(_), LockKind::Plain) => {
                 let what = "a durable backend has fair locks only: a plain lock may be shared with Redisson, which grants it in \
                             the grace";
                 Err(invalid(what.to_owned()))
             }
-            (Role::Durable(wrapping), _) => wrapping.durability.check_lease(ask.lease),
+            (Role::Durable(wrapping), _) => wrapping.durability.check_lease(lease),
             (Role::NotDurable(_), LockKind::Plain) | (Role::NoQueues, _) => Ok(()),
             (Role::NotDurable(peers), _) => peers.check(Some(servers)),
         }

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 
 use super::*;
-use crate::fake_backend::{id, owner, place};
+use crate::fake_backend::id;
 use crate::net::test_server::{Act, FakeServer, polite};
 use crate::net::{Address, Arrangement, Target, Timeouts};
 use crate::script::Scripts;
@@ -23,9 +23,8 @@ fn keys() -> Arc<Keys> {
 
 /// What a lock of this kind is refused for.
 fn refused(calls: &Calls, kind: LockKind, lease: Duration) -> Option<BackendErrorKind> {
-    let (lock, owner) = (id(kind), owner());
     let servers = connect(&server(":7\r\n", GRACE).0, &client(Some(Durability::default()), false).1);
-    calls.check(&Acquire::new(place(&lock, &owner), lease), &servers).err().map(|error| error.kind())
+    calls.check(&id(kind), lease, &servers).err().map(|error| error.kind())
 }
 
 type Heard = Arc<Mutex<Vec<Vec<String>>>>;

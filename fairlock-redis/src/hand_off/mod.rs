@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fairlock_core::LockName;
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, LockId, Place, Released, Wait,
-    Withdrawn,
+    Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, LockId, Place, Released, Renewal,
+    Wait, Withdrawn,
 };
+use fairlock_core::{LockName, OwnerId};
 use parking_lot::Mutex;
 use redis::{Value, cmd};
 
@@ -148,7 +148,7 @@ impl HandOff {
     /// The script that asks for a lock.
     pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
         let (place, lock) = (&ask.place, ask.place.lock);
-        self.calls.check(ask, &self.scripts.servers)?;
+        self.calls.check(lock, ask.lease, &self.scripts.servers)?;
         let mut arguments = vec![
             Member(place.owner, place.request),
             Number(millis(ask.lease)),
@@ -201,6 +201,21 @@ impl HandOff {
         };
         self.resume(hold.lock, more == 1);
         Ok(answer)
+    }
+
+    /// Gives the hold to another owner.
+    pub(crate) fn adopt(
+        &self,
+        hold: &Hold<'_>,
+        owner: &OwnerId,
+        lease: Duration,
+    ) -> Result<Renewal, BackendError> {
+        let scripts = &self.scripts;
+        self.calls.check(hold.lock, lease, &scripts.servers)?;
+        let ([member, token], adopter) = (named(hold), Member(owner, hold.request));
+        let arguments = [capacity(hold.lock), member, token, adopter, Number(millis(lease))];
+        let reply = scripts.run(&scripts.call(&scripts::HAND_OFF_ADOPT, [hold.lock], arguments)?)?;
+        reply::adopted(&Row::of(&reply)?)
     }
 
     /// A renewal of the round that begins tells this count.

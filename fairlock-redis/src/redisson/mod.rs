@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, Holder, LockId, LockState, Place, Released, Wait,
-    Waiter, Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, Holder, LockId, LockState, Place, Released,
+    Renewal, Wait, Waiter, Withdrawn,
 };
 use fairlock_core::{LockKind, LockName, OwnerId};
 use parking_lot::Mutex;
@@ -87,8 +87,8 @@ impl Redisson {
     }
 
     pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
-        self.calls.check(ask, &self.scripts.servers)?;
         let place = &ask.place;
+        self.calls.check(place.lock, ask.lease, &self.scripts.servers)?;
         let mut arguments = vec![
             Text(place.owner.as_str()),
             Request(place.request),
@@ -131,6 +131,21 @@ impl Redisson {
         let arguments = [&named(hold)[..], &[Channel]].concat();
         self.scripts.call(&scripts::REDISSON_RELEASE, [hold.lock], arguments)
     }
+
+    pub(crate) fn adopt(
+        &self,
+        hold: &Hold<'_>,
+        owner: &OwnerId,
+        lease: Duration,
+    ) -> Result<Renewal, BackendError> {
+        let scripts = &self.scripts;
+        self.calls.check(hold.lock, lease, &scripts.servers)?;
+        let rest = [Text(owner.as_str()), Number(millis(lease)), Channel];
+        let arguments = [&named(hold)[..], &rest].concat();
+        let reply = scripts.run(&scripts.call(&scripts::REDISSON_ADOPT, [hold.lock], arguments)?)?;
+        reply::adopted(&Row::of(&reply)?)
+    }
+
     pub(crate) fn renew_holds<'a>(
         &self,
         holds: &[&'a Hold<'_>],

@@ -39,6 +39,10 @@ pub(crate) fn released(row: &Row<'_>) -> Result<Released, BackendError> {
     one_of(row, [("released", Released::Released), ("not_held", Released::NotHeld)])
 }
 
+pub(crate) fn adopted(row: &Row<'_>) -> Result<Renewal, BackendError> {
+    one_of(row, [("renewed", Renewal::Renewed), ("lost", Renewal::Lost)])
+}
+
 pub(crate) fn force_released(row: &Row<'_>) -> Result<ForceReleased, BackendError> {
     one_of(row, [("taken", ForceReleased::Taken), ("not_held", ForceReleased::NotHeld)])
 }

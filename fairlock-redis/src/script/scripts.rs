@@ -144,6 +144,7 @@ script!(HAND_OFF_RENEW, "hand_off/renew.lua", of_queue, durable);
 script!(HAND_OFF_RENEW_HOLDS, "hand_off/renew_holds.lua", of_hold, durable);
 script!(HAND_OFF_RECLAIM, "hand_off/reclaim.lua", of_queue, durable);
 script!(HAND_OFF_RELEASE, "hand_off/release.lua", of_queue, durable);
+script!(HAND_OFF_ADOPT, "hand_off/adopt.lua", of_queue, durable);
 script!(HAND_OFF_WITHDRAW, "hand_off/withdraw.lua", of_queue, durable);
 script!(HAND_OFF_FORCE_RELEASE, "hand_off/force_release.lua", of_queue, durable);
 script!(HAND_OFF_INSPECT, "hand_off/inspect.lua", of_queue);
@@ -156,6 +157,7 @@ of_redisson! {
     script!(REDISSON_ACQUIRE, "redisson/acquire.lua", in_redisson);
     script!(REDISSON_RENEW, "redisson/renew.lua", in_redisson);
     script!(REDISSON_RELEASE, "redisson/release.lua", in_redisson);
+    script!(REDISSON_ADOPT, "redisson/adopt.lua", in_redisson);
     script!(REDISSON_WITHDRAW, "redisson/withdraw.lua", in_redisson);
     script!(REDISSON_FORCE_RELEASE, "redisson/force_release.lua", in_redisson);
     script!(REDISSON_RENEW_HOLDS, "redisson/renew_holds.lua", without_queue);
@@ -269,15 +271,17 @@ mod tests {
             (&HAND_OFF_RENEW_HOLDS, 2, 3),
             (&HAND_OFF_RECLAIM, 4, 8),
             (&HAND_OFF_RELEASE, 4, 5),
+            (&HAND_OFF_ADOPT, 4, 5),
             (&HAND_OFF_WITHDRAW, 4, 4),
             (&HAND_OFF_FORCE_RELEASE, 4, 7),
             (&HAND_OFF_INSPECT, 4, 5),
         ];
         #[cfg(feature = "redisson")]
-        all.extend::<[(&'static Script, usize, usize); 7]>([
+        all.extend::<[(&'static Script, usize, usize); 8]>([
             (&REDISSON_ACQUIRE, 4, 10),
             (&REDISSON_RENEW, 4, 1),
             (&REDISSON_RELEASE, 4, 4),
+            (&REDISSON_ADOPT, 4, 6),
             (&REDISSON_WITHDRAW, 4, 6),
             (&REDISSON_FORCE_RELEASE, 4, 2),
             (&REDISSON_RENEW_HOLDS, 2, 2),

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use fairlock::admin::LockKind;
-use fairlock::backend::{Acquired, Backend, Hold, Place, Renew, Renewal, RequestId, Wait, Withdrawn, only};
+use fairlock::backend::{
+    Acquired, Backend, BackendErrorKind, Hold, Place, Renew, Renewal, RequestId, Wait, Withdrawn, only,
+};
 use fairlock::{FencingToken, RedisBackend};
 use fairlock_tests::Proxy;
 
@@ -89,6 +91,35 @@ fn a_reclaim_of_a_former_life_gives_way_to_live_ones() {
     proxy.replay(&early);
     assert_eq!(held(), live);
     (1..).zip(live).for_each(|(number, token)| raw.releases(number, token));
+}
+
+/// The adopter that the server has forgotten may still believe in the hold.
+#[test]
+fn no_hold_of_an_old_file_is_adopted_in_a_grace() {
+    let server = known();
+    let raw = Raw::new(&server, "adopted");
+    let token = raw.gets(0);
+    let [former, adopter, third] = [0, 1, 2].map(|number| raw.owner(number));
+    let hold = Hold::new(&raw.lock, &former, RequestId::new(0), token);
+    let adopt = |owner| raw.backend.adopt(&hold, owner, TRUST).map_err(|error| error.kind());
+    server.query::<()>(&["COPY", "adopted", "old"]);
+    assert_eq!(adopt(&adopter), Ok(Renewed));
+    server.query::<()>(&["DEL", LIFE]);
+    assert_eq!(adopt(&adopter), Ok(Renewed), "the server knows of it");
+    assert_eq!(adopt(&third), Err(BackendErrorKind::Unavailable));
+    server.query::<()>(&["RENAME", "old", "adopted"]);
+    assert_eq!([adopt(&adopter), adopt(&third)], [Err(BackendErrorKind::Unavailable); 2]);
+    let adopted = Renew::Hold {
+        hold: Hold::new(&raw.lock, &adopter, RequestId::new(0), token),
+        holds: 1,
+        lease: TRUST,
+    };
+    assert_eq!(
+        only(raw.backend.renew(raw.client, &[adopted])).unwrap(),
+        Lost,
+        "nobody knows which is the later"
+    );
+    raw.backend.force_release(&raw.lock).unwrap();
 }
 
 /// No call of any kind grants a lock in the grace.
