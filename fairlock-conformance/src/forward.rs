@@ -9,7 +9,7 @@ pub use fairlock_core::backend::{
     Acquire, Acquired, Backend, BackendError, ForceReleased, Hold, LockId, LockState, Place, Released, Renew,
     Renewal, RequestId, Subscription, WakeSink, Withdrawn,
 };
-pub use fairlock_core::{ClientId, Clock, LockKind};
+pub use fairlock_core::{ClientId, Clock, LockKind, OwnerId};
 
 /// What came of a question.
 pub type Answer<A> = Result<A, BackendError>;
@@ -30,7 +30,7 @@ pub type Answer<A> = Result<A, BackendError>;
 ///         self.inner.release(holds)
 ///     }
 ///
-///     fairlock_conformance::forward_to_inner! { acquire keep renew withdraw kick force_release inspect subscribe }
+///     fairlock_conformance::forward_to_inner! { acquire adopt renew withdraw kick force_release inspect subscribe }
 /// }
 /// ```
 #[macro_export]
@@ -38,6 +38,7 @@ macro_rules! forward_to_inner {
     ($($method:ident)*) => { $($crate::forward_to_inner!(@$method);)* };
     (@acquire) => { $crate::forward_to_inner!(= acquire(asks: &[Acquire<'_>]) -> Vec<Answer<Acquired>>); };
     (@release) => { $crate::forward_to_inner!(= release(holds: &[Hold<'_>]) -> Vec<Answer<Released>>); };
+    (@adopt) => { $crate::forward_to_inner!(= adopt(hold: &Hold<'_>, owner: &OwnerId, lease: Duration) -> Answer<Renewal>); };
     (@renew) => { $crate::forward_to_inner!(= renew(client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>>); };
     (@withdraw) => { $crate::forward_to_inner!(= withdraw(places: &[Place<'_>]) -> Vec<Answer<Withdrawn>>); };
     (@kick) => { $crate::forward_to_inner!(= kick(place: &Place<'_>) -> Answer<Withdrawn>); };

@@ -10,10 +10,12 @@
 //! | `readers`, `permits`, `shared`, `units` | locks that several owners hold |
 //! | `tasks` | the same by futures: waits, work, terms, several locks, the calls of a client |
 //! | `lock_all`, `insight` | several locks at once, what an operator sees and does |
+//! | `adopted` | holds that go from one client to another |
 //! | `conditions` | asks that are declined: once in a period, and with too many ahead |
 //! | `requests`, `tickets`, `releases` | repeats, forgotten places and late releases, by calls of the backend itself |
 //! | `forward`, `time` | no cases: a backend that changes a few methods of another backend; the time of a store with a clock of its own |
 
+mod adopted;
 mod conditions;
 mod exclusion;
 pub mod forward;
@@ -36,6 +38,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use adopted::*;
 pub use conditions::*;
 pub use exclusion::*;
 pub use holds::*;
@@ -217,6 +220,14 @@ macro_rules! conformance_tests {
             a_leaked_hold_is_released_by_unlock
             an_owner_is_independent_of_threads
             renew_asks_the_server_and_prolongs
+            an_adopted_hold_goes_on_under_its_token
+            the_release_of_an_adopter_hands_the_lock_on
+            a_hold_that_nobody_adopts_ends_with_its_lease
+            an_adopter_is_told_of_the_loss
+            what_names_the_former_owner_finds_no_hold
+            an_adopted_hold_ends_with_the_lease_of_its_adopter
+            a_hold_of_two_guards_is_not_handed_over
+            a_task_adopts_what_a_task_hands_over
             a_lock_is_granted_once_in_a_period
             a_lock_is_granted_again_a_time_after_its_last_grant
             from_the_first_ask_for_a_period_on_any_grant_counts
@@ -295,6 +306,8 @@ macro_rules! conformance_tests {
             another_number_of_permits_is_refused
             more_than_there_are_is_refused
             one_of_five_is_taken_by_force
+            adopted_permits_are_taken_once
+            an_adopted_reader_reads_and_a_writer_writes
             permits_are_re_entrant_for_an_explicit_owner_only
             a_large_request_that_is_kicked_lets_the_others_in
             a_client_that_ends_gives_all_its_permits_back
@@ -324,6 +337,7 @@ mod tests {
     fn every_case_is_in_the_list() {
         let list = include_str!("lib.rs");
         let files = [
+            include_str!("adopted.rs"),
             include_str!("conditions.rs"),
             include_str!("exclusion.rs"),
             include_str!("holds.rs"),

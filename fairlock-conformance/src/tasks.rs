@@ -24,7 +24,7 @@ impl Wake for Unpark {
 }
 
 /// Runs the future to its end. Time stands still unless only a renewal can end the future.
-fn run<F: Future>(harness: &impl Harness, future: F) -> F::Output {
+pub(super) fn run<F: Future>(harness: &impl Harness, future: F) -> F::Output {
     let (mut future, waker) = (pin!(future), Waker::from(Arc::new(Unpark(thread::current()))));
     let give_up_at = Instant::now() + PATIENCE;
     loop {

@@ -26,8 +26,8 @@ impl Moved {
 
 impl Backend for Moved {
     crate::forward_to_inner! {
-        acquire release renew withdraw kick force_release inspect subscribe reconnects supports response_timeout
-        attempt_ttl keeps_place_by_owner longest_lease
+        acquire release adopt renew withdraw kick force_release inspect subscribe reconnects supports
+        response_timeout attempt_ttl keeps_place_by_owner longest_lease
     }
 
     fn take_hold(&self, hold: &Hold<'_>) -> Answer<ForceReleased> {

@@ -5,8 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::admin::Holder;
+use fairlock::owner::HandOver;
 use fairlock::stats::Stats;
-use fairlock::{Client, Error, FileBackend, HandOver, Lock, TryLock};
+use fairlock::{Client, Error, FileBackend, Lock, TryLock};
 use fairlock_tests::history::What;
 use fairlock_tests::signals::{cont, stop};
 use fairlock_tests::turns::{Habits, Store, Turns};
