@@ -161,6 +161,7 @@ fn each_operation_is_refused<B: Backend + Clone>(
     let renewed = backend.renew(ClientId::random(), &[Renew::Place { place: in_queue, lease: LEASE }]);
     assert_refused("renew a place", only(renewed));
     assert_refused("release", only(backend.release(&[hold])));
+    assert_refused("adopt", backend.adopt(&hold, &OwnerId::new("b:1"), LEASE));
     assert_refused("withdraw", only(backend.withdraw(&[in_queue])));
     assert_refused("kick", backend.kick(&in_queue));
     assert_refused("force_unlock", backend.force_release(&lock));
@@ -201,6 +202,7 @@ fn java_or_plain_is_refused(store: &OnRedis, backend: &RedisBackend) {
         assert_refused("force_unlock", backend.force_release(&lock));
         assert_refused("inspect", backend.inspect(&lock, 0..10));
         let _ = (backend.release(&[hold]), backend.withdraw(&[place]));
+        let _ = backend.adopt(&hold, &OwnerId::new("b:1"), LEASE);
         backend.renew(ClientId::random(), &[Renew::Hold { hold, holds: 1, lease: LEASE }]);
     }
     assert!(matches!(backend.locks(None), Err(Error::Unsupported { .. })));

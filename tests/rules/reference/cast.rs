@@ -54,6 +54,8 @@ impl Cast {
             Step::Renew(slot) => self.renew_hold(slot, 1),
             Step::Release(slot) => self.release(slot, self.of(slot).current),
             Step::ReleaseFormer(slot) => self.release(slot, self.of(slot).former),
+            Step::Adopt(slot) => self.adopt(slot, self.of(slot).current),
+            Step::AdoptFormer(slot) => self.adopt(slot, self.of(slot).former),
             Step::Withdraw(slot) => self.withdraw(slot, self.of(slot).current),
             Step::WithdrawFormer(slot) => self.withdraw(slot, self.of(slot).former),
             Step::Kick(slot) => {
@@ -117,6 +119,9 @@ impl Cast {
                 Some(Answer::Busy { .. } | Answer::DeclinedSince { .. } | Answer::DeclinedBehind { .. }),
             ) => self.is_over(ask.member),
             (Command::Release { member, .. } | Command::TakeHold { member, .. }, _) => self.is_over(*member),
+            (Command::Adopt { lock, member, adopter, .. }, Some(Answer::Renewed)) => {
+                self.is_adopted(*lock, *member, *adopter);
+            }
             (Command::Withdraw { member, .. }, Some(Answer::Left)) => self.is_over(*member),
             (Command::Withdraw { member, .. }, Some(Answer::WasGranted { token, .. })) => {
                 self.got(*member, *token);
@@ -217,6 +222,19 @@ impl Cast {
         request.map(command).into_iter().collect()
     }
 
+    fn adopt(&self, slot: Slot, request: Option<Request>) -> Vec<Command> {
+        let (client, owner) =
+            ((slot.client + 1 + slot.choice / 3 % 2) % CLIENTS, slot.choice as u64 % OWNERS);
+        let command = |request: Request| Command::Adopt {
+            lock: slot.lock,
+            member: request.member,
+            token: token_of(request),
+            adopter: Member { client, owner, ..request.member },
+            lease: self.scale.leases[slot.choice % 3],
+        };
+        request.map(command).into_iter().collect()
+    }
+
     fn withdraw(&self, slot: Slot, request: Option<Request>) -> Vec<Command> {
         let command = |request: Request| Command::Withdraw { lock: slot.lock, member: request.member };
         request.map(command).into_iter().collect()
@@ -274,6 +292,18 @@ impl Cast {
                     what(request);
                 }
             }
+        }
+    }
+
+    fn is_adopted(&mut self, lock: usize, member: Member, adopter: Member) {
+        let mut known =
+            self.requests.iter().flat_map(|requests| [requests.current, requests.former]).flatten();
+        let Some(request) = known.find(|request| request.member == member) else { return };
+        let to = Slot { client: adopter.client, owner: adopter.owner, lock, choice: 0 };
+        if self.of(to).current.is_none_or(|current| current.member != adopter) {
+            self.is_over(member);
+            self.give_up(to);
+            self.requests[index(to)].current = Some(Request { member: adopter, ticket: 0, ..request });
         }
     }
 

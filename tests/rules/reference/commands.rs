@@ -39,6 +39,14 @@ pub(crate) enum Command {
         token: u64,
         units: u32,
     },
+    /// The adopter has the member's request.
+    Adopt {
+        lock: usize,
+        member: Member,
+        token: u64,
+        adopter: Member,
+        lease: Millis,
+    },
     Withdraw {
         lock: usize,
         member: Member,
@@ -79,6 +87,7 @@ impl Command {
             | Command::RenewPlaces { lock, .. }
             | Command::RenewHold { lock, .. }
             | Command::Release { lock, .. }
+            | Command::Adopt { lock, .. }
             | Command::Withdraw { lock, .. }
             | Command::Kick { lock, .. }
             | Command::ForceRelease { lock }
@@ -138,6 +147,10 @@ pub(crate) enum Step {
     Renew(Slot),
     Release(Slot),
     ReleaseFormer(Slot),
+    /// An owner of another client adopts the hold.
+    Adopt(Slot),
+    /// The same of a request that is over, or was adopted.
+    AdoptFormer(Slot),
     Withdraw(Slot),
     WithdrawFormer(Slot),
     Kick(Slot),
@@ -254,6 +267,8 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
         2 => slot().prop_map(Step::Renew),
         releases => slot().prop_map(Step::Release),
         1 => slot().prop_map(Step::ReleaseFormer),
+        3 => slot().prop_map(Step::Adopt),
+        1 => slot().prop_map(Step::AdoptFormer),
         2 => slot().prop_map(Step::Withdraw),
         1 => slot().prop_map(Step::WithdrawFormer),
         1 => slot().prop_map(Step::Kick),

@@ -19,8 +19,9 @@ use crate::rules::{START, pass};
 use crate::words::{ClientNumber, Millis, Outcome};
 
 const NAMES: [&str; LOCKS] = ["orders", "{orders}"];
-const OPERATIONS: [&str; 8] = [
+const OPERATIONS: [&str; 9] = [
     "hand_off/acquire",
+    "hand_off/adopt",
     "hand_off/force_release",
     "hand_off/inspect",
     "hand_off/release",

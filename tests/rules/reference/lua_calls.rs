@@ -60,6 +60,10 @@ pub(crate) fn call_of(
             let units = units.to_string();
             ("release", vec![capacity, member(*request), units, token.to_string(), options])
         }
+        Command::Adopt { member: request, token, adopter, lease, .. } => {
+            let rest = [token.to_string(), member(*adopter), lease.to_string()];
+            ("adopt", [vec![capacity, member(*request)], rest.to_vec()].concat())
+        }
         Command::Withdraw { member: request, .. } | Command::Kick { member: request, .. } => {
             let by_operator = u8::from(matches!(command, Command::Kick { .. })).to_string();
             ("withdraw", vec![member(*request), capacity, options, by_operator])

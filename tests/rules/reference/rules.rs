@@ -177,6 +177,11 @@ fn answers(
                 other => panic!("{other:?}"),
             }
         }
+        Command::Adopt { member, token, adopter, lease, .. } => {
+            let (former, lease) = (owner(*member), Duration::from_millis(*lease));
+            let hold = hold(id, &former, *member, *token);
+            renewed(entry.adopt(context, &hold, &owner(*adopter), lease).unwrap())
+        }
         Command::Withdraw { member, .. } => withdrawn(
             entry.withdraw(context, &Place::new(id, &owner(*member), RequestId::new(member.request))),
         ),

@@ -5,8 +5,8 @@ use crate::differential::{Ways, differ};
 use crate::lua::LuaServer;
 use crate::words::{Condition, Millis};
 use Step::{
-    Advance, Ask, AskIf, Expire, Force, GoesDeaf, Hears, Kick, LoseQueue, ReEnter, Release, Repeat, Try,
-    TryIf, Withdraw,
+    Adopt, AdoptFormer, Advance, Ask, AskIf, Expire, Force, GoesDeaf, Hears, Kick, LoseQueue, ReEnter,
+    Release, ReleaseFormer, Renew, Repeat, Try, TryIf, Withdraw,
 };
 
 /// Returns the first difference.
@@ -31,7 +31,7 @@ fn scenes(scale: Scale) -> Vec<Vec<Step>> {
         false => of_one_holder(scale),
         true => [newcomers(), releases(scale), absent(scale), losses(), ends(scale)].concat(),
     };
-    [scenes, late(), rests_of_nobody(scale), once_in_a_period(), behind(scale)].concat()
+    [scenes, late(), rests_of_nobody(scale), once_in_a_period(), behind(scale), adopted(scale)].concat()
 }
 
 /// A lease that outlasts the scene, and one unit.
@@ -458,5 +458,26 @@ fn ends(scale: Scale) -> Vec<Vec<Step>> {
         vec![Ask(short(all(A))), Ask(D), Advance(lease), Ask(E), Try(F)],
         vec![Ask(short(all(A))), Ask(D), Ask(E), Advance(lease), Release(A), Release(D)],
         vec![Ask(short(all(A))), Ask(all(D)), Advance(lease - 1), Try(E), Ask(D), Advance(1), Ask(D)],
+    ]
+}
+
+/// B adopts the hold of A, and E that of B.
+fn adopted(scale: Scale) -> Vec<Vec<Step>> {
+    let [lease, ..] = scale.leases;
+    let by_e = Slot { choice: 5, ..A };
+    vec![
+        // Nothing that names the former owner finds it, and a repeat is a renewal.
+        long(
+            [Ask(A), ReEnter(A), Ask(D), Adopt(A), ReleaseFormer(A), AdoptFormer(by_e), AdoptFormer(A)],
+            [ReEnter(B), AdoptFormer(A), AdoptFormer(short(A)), Release(B), AdoptFormer(A), Release(D)],
+        ),
+        // With an earlier end, and when it is over.
+        long(
+            [Ask(A), Ask(D), Adopt(short(A)), Repeat, Advance(lease - 5), Ask(D), Renew(short(B))],
+            [Advance(lease + 5), Ask(D), AdoptFormer(A), ReleaseFormer(B), Release(D)],
+        ),
+        vec![Ask(short(A)), Advance(lease + 5), Adopt(A), Ask(D), AdoptFormer(A)],
+        // From one to the next; of several units beside others.
+        vec![Ask(two(A)), Ask(D), Ask(most(F)), Adopt(two(A)), Adopt(two(B)), Ask(E), Release(D), Force(0)],
     ]
 }

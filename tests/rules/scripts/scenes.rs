@@ -45,6 +45,8 @@ pub(crate) enum Ask {
     RenewHold,
     RenewHoldTwice,
     Release,
+    /// Dora adopts Anna's hold.
+    Adopt,
     Withdraw,
     ForceRelease,
     Inspect,
@@ -64,7 +66,7 @@ pub(crate) fn scenes(rules: Rules) -> Vec<Scene> {
     // The others need a holder or a waiter.
     let of_a_free_lock = [Acquire, AcquireOnce, AcquireHourly, RenewPlace, Withdraw, ForceRelease, Inspect];
     let of_a_waiter = [AcquireAgain, AcquireOnceAgain, AcquireRepeated, AcquireAnew];
-    let of_a_holder = [RenewHold, RenewHoldTwice, Release];
+    let of_a_holder = [RenewHold, RenewHoldTwice, Release, Adopt];
     let all = [&of_a_free_lock[..], &of_a_waiter, &of_a_holder].concat();
     let mut scenes = Vec::new();
     for before in [New, Used, Held, Queue, QueueOfBen, QueueAndFree] {
@@ -172,6 +174,7 @@ impl Ask {
                 renew(backend, Renew::Hold { hold, holds, lease: 2 * LEASE })
             }
             Ask::Release => only(backend.release(&[world.hold(anna, token)])).map(word),
+            Ask::Adopt => backend.adopt(&world.hold(anna, token), &world.dora.owner, LEASE / 2).map(word),
             Ask::Withdraw => {
                 only(backend.withdraw(&[world.place(ben, Wait::Forever)])).map(|withdrawn| match withdrawn {
                     Withdrawn::Left => "left".to_owned(),

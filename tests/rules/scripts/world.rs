@@ -164,7 +164,9 @@ impl World {
 
     /// All owners leave, Anna with this token.
     pub(crate) fn everybody_leaves(&self, token: FencingToken) {
-        only(self.backend.release(&[self.hold(&self.anna, token)])).unwrap();
+        for owner in [&self.anna.owner, &self.dora.owner] {
+            only(self.backend.release(&[Hold::new(&self.lock, owner, self.anna.request, token)])).unwrap();
+        }
         for who in [&self.anna, &self.anna_again, &self.ben, &self.cleo, &self.dora] {
             if let Withdrawn::WasGranted { token, .. } =
                 only(self.backend.withdraw(&[self.place(who, Wait::Forever)])).unwrap()
