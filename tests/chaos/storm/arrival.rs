@@ -1,11 +1,12 @@
 //! What arrives at the server: each call is carried out there and recorded, in the store's own order.
 
 use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
 use fairlock::backend::{
     Acquire, Acquired, Backend, ForceReleased, Hold, LockId, Place, Released, Renew, Renewal, Withdrawn, only,
 };
-use fairlock::owner::ClientId;
+use fairlock::owner::{ClientId, OwnerId};
 
 use crate::life::Life;
 use crate::link::Answer;
@@ -48,6 +49,14 @@ impl Arrival<'_> {
         if let Some(server) = &mut self.server {
             server.released(self.world, hold);
         }
+        Ok(answer)
+    }
+
+    pub fn adopt(&mut self, hold: &Hold<'_>, owner: &OwnerId, lease: Duration) -> Answer<Renewal> {
+        let answer = self.store.adopt(hold, owner, lease)?;
+        let who = self.world.name_of(owner.as_str());
+        self.note(format_args!("adopts {}, token {}, as {who}: {answer:?}", hold.lock.name, hold.token));
+        self.observe(hold.lock);
         Ok(answer)
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fairlock::FencingToken;
 use fairlock::admin::LockState;
 use fairlock::admin::{LockKind, LockName};
+use fairlock::owner::OwnerId;
 use fairlock::stats::HeldLock;
 
 use crate::life::Life;
@@ -61,14 +62,14 @@ pub fn each_other(world: &World, said: &[Said]) {
         if do_not_fit(&believed).is_none() {
             continue;
         }
-        let again: HashSet<FencingToken> = world
+        let again: HashSet<(OwnerId, FencingToken)> = world
             .lives()
             .iter()
             .flat_map(|life| life.look(|client| client.held()).unwrap_or_default())
             .filter(|hold| hold.lock == *lock && !hold.valid_for.is_zero())
-            .map(|hold| hold.token)
+            .map(|hold| (hold.owner, hold.token))
             .collect();
-        believed.retain(|(_, hold)| again.contains(&hold.token));
+        believed.retain(|(_, hold)| again.contains(&(hold.owner.clone(), hold.token)));
         if let Some(why) = do_not_fit(&believed).filter(|_| !world.was_forced(lock)) {
             world.found(Promise::Exclusion, format!("{lock}: {why}"));
         }

@@ -116,7 +116,8 @@ impl Plan {
                 What::Take { ask: Ask { unless, ..ask }, wait, listens: dice.roll(2) == 0 }
             }
             33..=60 => {
-                let end = dice.pick(&[End::Drop, End::Drop, End::Unlock, End::Unlock, End::Leak]);
+                let end =
+                    dice.pick(&[End::Drop, End::Drop, End::Unlock, End::Unlock, End::Leak, End::HandOver]);
                 What::GiveBack { guard: nth, end }
             }
             61..=64 => What::Unleak(nth),

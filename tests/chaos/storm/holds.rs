@@ -88,6 +88,12 @@ impl Holds {
         seen.end.take_if(|end| *end == End::GivenBack);
     }
 
+    /// A call returned a guard of a hold that another client had.
+    pub fn adopted(&mut self, life: &Arc<Life>, lock: &str, owner: &str, token: FencingToken) {
+        self.holds.remove(&(lock.to_owned(), token));
+        self.guard_made(life, lock, owner, token, Terms::Renewed);
+    }
+
     /// Whether the hold ends though nobody gives it back.
     pub fn ends_by_itself(&self, lock: &str, token: FencingToken) -> bool {
         self.holds.get(&(lock.to_owned(), token)).is_some_and(|seen| seen.ends_by_itself)

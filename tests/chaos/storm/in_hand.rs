@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::CancelToken;
+use fairlock::owner::HandOver;
 use fairlock::owner::{Owner, Ownership};
 use fairlock::waits::Receiver;
 use fairlock::waits::{LockFuture, Request};
@@ -174,6 +175,16 @@ impl AnyGuard {
             AnyGuard::All(guard) => guard.unlock(),
             AnyGuard::AllOfTask(guard) => task::wait_for(world, guard.unlock()),
         }
+    }
+
+    /// None for a guard of several locks, which can't be handed over: it is dropped.
+    pub fn hand_over(self, world: &World) -> Option<Result<HandOver>> {
+        Some(match self {
+            AnyGuard::Thread(guard) => guard.hand_over(),
+            AnyGuard::Owned(guard) => guard.hand_over(),
+            AnyGuard::Task(guard) => task::wait_for(world, guard.hand_over()),
+            AnyGuard::All(_) | AnyGuard::AllOfTask(_) => return None,
+        })
     }
 
     /// A guard of several locks can't be leaked.

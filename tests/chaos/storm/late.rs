@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlock::backend::{Acquire, Hold, LockId, Place, Renew, RequestId};
-use fairlock::owner::ClientId;
+use fairlock::owner::{ClientId, OwnerId};
 
 use crate::arrival::Arrival;
 use crate::life::Life;
@@ -24,6 +24,7 @@ pub struct Late {
 pub enum Message {
     Acquire(Vec<Acquire<'static>>),
     Release(Vec<Hold<'static>>),
+    Adopt(Hold<'static>, OwnerId, Duration),
     Renew(ClientId, Vec<Renew<'static>>),
     Withdraw(Vec<Place<'static>>),
     Kick(Place<'static>),
@@ -68,6 +69,7 @@ impl Late {
                 drop(arrival.renew(client, &items));
             }
             Message::Release(holds) => holds.iter().for_each(|hold| drop(arrival.release(hold))),
+            Message::Adopt(hold, owner, lease) => drop(arrival.adopt(&hold, &owner, lease)),
             Message::Withdraw(places) => places.iter().for_each(|place| drop(arrival.withdraw(place))),
             Message::Kick(place) => drop(arrival.kick(&place)),
             Message::TakeHold(hold) => drop(arrival.take_hold(&hold)),
@@ -87,7 +89,7 @@ impl Message {
             Message::Withdraw(places) => places.first()?.request,
             Message::Kick(place) => place.request,
             Message::Release(holds) => holds.first()?.request,
-            Message::TakeHold(hold) => hold.request,
+            Message::Adopt(hold, ..) | Message::TakeHold(hold) => hold.request,
             Message::ForceRelease(lock) => return Some(Mark::Lock(lock.name.as_str().to_owned())),
             Message::Inspect => return None,
         };

@@ -13,7 +13,7 @@ use fairlock::backend::{
     Acquire, Acquired, Backend, BackendError, BackendErrorKind, ForceReleased, Hold, LockId, Place, Released,
     Renew, Renewal, Subscription, WakeSink, Withdrawn,
 };
-use fairlock::owner::ClientId;
+use fairlock::owner::{ClientId, OwnerId};
 
 use crate::arrival::Arrival;
 use crate::ear::Ear;
@@ -250,6 +250,11 @@ impl Backend for Link {
             Ok(holds.iter().map(|hold| arrival.release(hold)).collect())
         });
         answers.unwrap_or_else(|error| vec![Err(error); holds.len()])
+    }
+
+    fn adopt(&self, hold: &Hold<'_>, owner: &OwnerId, lease: Duration) -> Answer<Renewal> {
+        let message = || Message::Adopt(late::hold(hold), owner.clone(), lease);
+        self.travel("adopt", message, |mut arrival| arrival.adopt(hold, owner, lease))
     }
 
     fn renew(&self, client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>> {

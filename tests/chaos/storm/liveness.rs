@@ -128,7 +128,7 @@ impl Oracle {
             let ours = state.holders.iter().filter(|hold| is_ours(hold.owner.as_str(), &prefix));
             for (owner, token) in ours.filter_map(|hold| Some((hold.owner.as_str(), hold.token?))) {
                 let is_known = held.iter().any(|hold| hold.lock.as_str() == name && hold.token == token);
-                if is_known || was_lost(token) {
+                if is_known || was_lost(token) || locked(&world.server).handed_over.contains(&token) {
                     continue;
                 }
                 let who = world.name_of(owner);

@@ -130,7 +130,9 @@ impl Oracle {
 
     /// After a shutdown the client has nothing, and the server keeps nothing of it if it could be told.
     fn shutdowns(&self, world: &World, said: &[Said], states: &[LockState]) {
-        let orphans = locked(&world.server).orphans.clone();
+        let server = locked(&world.server);
+        let (orphans, handed_over) = (server.orphans.clone(), server.handed_over.clone());
+        drop(server);
         for said in said {
             let life = &said.life;
             let Some((ended, result)) = &said.ended else { continue };
@@ -162,7 +164,8 @@ impl Oracle {
                 let holder = state
                     .holders
                     .iter()
-                    .filter(|holder| !was_lost(lock, holder.token) && !is_orphan(&holder.request));
+                    .filter(|holder| !was_lost(lock, holder.token) && !is_orphan(&holder.request))
+                    .filter(|holder| holder.token.is_none_or(|token| !handed_over.contains(&token)));
                 let holder = holder.map(|holder| ("a hold", holder.owner.as_str()));
                 // A withdrawal that was not answered is repeated until the place is overdue: then no grant can go to it.
                 let queue = state.queue.iter().filter(|waiter| {

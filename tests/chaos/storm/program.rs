@@ -116,6 +116,8 @@ pub enum End {
     Drop,
     Unlock,
     Leak,
+    /// Another client adopts the hold at once.
+    HandOver,
 }
 
 /// One call of the public interface. Numbers are those of locks and actors, or of the guards, leaks and requests that the actor has then,

@@ -18,7 +18,7 @@ use crate::logs;
 use crate::look::Oracle;
 use crate::noise::Noise;
 use crate::post::{connect, deliver};
-use crate::program::{Program, What};
+use crate::program::{End, Program, What};
 use crate::real::Real;
 use crate::small::Small;
 use crate::weather::Harm;
@@ -300,7 +300,9 @@ impl Driver {
         let lost = lives.iter().any(|life| !locked(&life.fate).losses.is_empty() || life.is_dropped());
         let mut ops = world.program.actors.iter().flat_map(|actor| &actor.ops);
         // Who lost its place to an operator finds that out by asking.
-        let lost = lost || ops.any(|op| matches!(op.what, What::Kick { .. }));
+        // And who waits behind a hold that nobody adopted, at the end of its lease.
+        let lost = lost
+            || ops.any(|op| matches!(op.what, What::Kick { .. } | What::GiveBack { end: End::HandOver, .. }));
         if lost || !world.program.faults.is_empty() || world.is_over() || world.was_late(Duration::ZERO) {
             return;
         }

@@ -27,6 +27,8 @@ pub struct Server {
     grants: u64,
     /// Requests that a message may have begun which arrived after its client was shut down: nobody is left to withdraw them.
     pub orphans: HashSet<RequestId>,
+    /// Holds that were handed over: until one is adopted no client knows of it, nor if an attempt to adopt it arrives late.
+    pub handed_over: HashSet<FencingToken>,
 }
 
 /// What the server keeps of one lock, and what was seen of it.
@@ -86,7 +88,7 @@ impl Server {
             forced: HashSet::new(),
         };
         let locks = (0..locks).map(lock).collect();
-        Server { locks, asked: 0, grants: 0, orphans: HashSet::new() }
+        Server { locks, asked: 0, grants: 0, orphans: HashSet::new(), handed_over: HashSet::new() }
     }
 
     /// How many holds there were.
@@ -127,7 +129,9 @@ impl Server {
             world.note(format_args!("  {} is held no more by {who}, token {}", lock.name, gone.token));
         }
         let before = std::mem::replace(&mut lock.holders, holders.clone());
-        let new: Vec<_> = holders.iter().filter(|hold| !before.contains(hold)).collect();
+        // One that was adopted has the token that it had.
+        let is_new = |hold: &&HeldAtServer| !before.iter().any(|was| was.token == hold.token);
+        let new: Vec<_> = holders.iter().filter(is_new).collect();
         for hold in &new {
             lock.granted(world, now, &hold.owner, hold.token);
         }

@@ -9,9 +9,11 @@ use fairlock::admin::LockKind;
 use super::{Actor, Guard, Leak};
 use crate::bounds::Limit;
 use crate::handles::Handle;
+use crate::in_hand::AnyGuard;
 use crate::judge::{self, Reasons};
 use crate::program::{Ask, End, Terms, Wait};
 use crate::server::name_of;
+use crate::task;
 use crate::world::{Promise, locked};
 
 /// A call on a hold that may have been lost.
@@ -51,20 +53,76 @@ impl Actor {
         for (lock, token) in &holds {
             was_told |= known.guard_ends(&name_of(*lock), *token);
         }
-        if !is_one {
+        if !is_one || end == End::HandOver {
             guard.lost().iter().for_each(|channel| known.listens_no_more(channel));
         }
         drop(known);
+        if end == End::HandOver {
+            return self.hand_over(Guard { guard, ask, holds, using }, was_told);
+        }
         let what = format!("{end:?} {ask:?}, tokens {:?}", holds);
         let result = self.call(what, &life, Limit::AtOnce, &CancelToken::new(), || match end {
             End::Unlock => guard.unlock(&self.world),
-            End::Drop | End::Leak => {
+            End::Drop | End::Leak | End::HandOver => {
                 drop(guard);
                 Ok(())
             }
         });
         if end == End::Unlock {
             judge::end(&self.world, result, &holds, began, &life, was_told);
+        }
+    }
+
+    /// The actor goes on with the guard that another client gets for the text.
+    fn hand_over(&mut self, given: Guard, was_told: bool) {
+        let Guard { guard, ask, holds, using } = given;
+        let [(lock, token)] = holds[..] else { return };
+        let (life, began, left) = (Arc::clone(&using.life), self.world.now(), guard.valid_for());
+        locked(&self.world.server).handed_over.insert(token);
+        let what = format!("hand over {ask:?}, token {token}");
+        let handed =
+            self.call(what, &life, Limit::AtOnce, &CancelToken::new(), || guard.hand_over(&self.world));
+        let hold = match handed {
+            None => return,
+            Some(Ok(hold)) if !was_told => hold,
+            Some(Err(Error::Misuse { .. })) => {
+                self.world.count("hand over: held by others too");
+                locked(&self.world.server).handed_over.remove(&token);
+                return;
+            }
+            Some(result) => {
+                return judge::end(&self.world, result.map(drop), &holds, began, &life, was_told);
+            }
+        };
+        let Some(using) = self.world.client((self.client + 1) % self.world.program.clients.len()) else {
+            return;
+        };
+        let (text, adopter) = (hold.to_string(), Arc::clone(&using.life));
+        let adopt = || {
+            let hold = text.parse()?;
+            Ok(match ask.by_task {
+                true => AnyGuard::Task(task::wait_for(&self.world, using.client.to_async().adopt(&hold))?),
+                false => AnyGuard::Owned(using.client.adopt(&hold)?),
+            })
+        };
+        let asked = self.world.now();
+        let adopted = self.call(format!("adopt {text}"), &adopter, Limit::AtOnce, &CancelToken::new(), adopt);
+        self.world
+            .count(&format!("adopt: {}", adopted.as_ref().map_or_else(judge::kind, |_| "ok".to_owned())));
+        match adopted {
+            Ok(guard) => {
+                let owner = guard.owner().unwrap_or_default();
+                locked(&self.world.holds).adopted(&adopter, &name_of(lock), &owner, token);
+                // No thread's, and no owner's that others have.
+                let ask = Ask { owner: None, by_task: true, terms: Terms::Renewed, ..ask };
+                self.guards.push(Guard { guard, ask, holds, using });
+            }
+            // A lease that is over, or an operator.
+            Err(Error::Lost(lost))
+                if self.world.now() >= began + left || self.world.was_forced(&lost.lock) => {}
+            Err(error) => {
+                self.judge(&error, (asked, &CancelToken::new()), &adopter, "adopt", Reasons::default());
+            }
         }
     }
 
