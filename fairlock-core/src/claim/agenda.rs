@@ -104,8 +104,9 @@ impl Claim {
     pub(crate) fn caller_step(&self, patience: &Patience, now: Instant) -> CallerStep {
         let state = &mut *self.lock_state();
         let ask = state.contact.ask;
-        match &state.phase {
+        match &mut state.phase {
             Phase::Held(held) if held.is_certain(now) => {
+                held.untaken = false; // of a task that adopts
                 return CallerStep::Take { token: held.token };
             }
             Phase::Held(_) | Phase::Lost(..) => return CallerStep::TooLate,

@@ -264,12 +264,13 @@ impl Claim {
 
     /// The hold is over here, and the server is not told. False: it is not certain, or is held more than once.
     pub(crate) fn hand_over(&self, now: Instant) -> bool {
-        let state = &mut *self.lock_state();
-        let may = state.certain(now).is_some_and(|held| held.count == 1);
-        may && {
-            self.enter(state, Phase::Over(End::default()));
-            true
-        }
+        let mut state = self.lock_state();
+        let only = state.certain(now).filter(|held| held.count == 1);
+        let Some(handed_over) = only.map(|held| Some(held.token)) else { return false };
+        let former = self.enter(&mut state, Phase::Over(End { handed_over, ..End::default() }));
+        drop(state);
+        drop(former); // without the mutex: a channel may keep a waker
+        true
     }
 
     /// Gives up one hold.

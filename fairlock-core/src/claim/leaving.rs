@@ -34,6 +34,8 @@ pub(super) struct End {
     pub(super) lost: Option<LostCause>,
     /// The request was declined: which condition was not met.
     pub(super) declined: Option<Declined>,
+    /// The token of the hold that was handed over: from then on this client neither renews nor releases it.
+    pub(super) handed_over: Option<FencingToken>,
 }
 
 /// Why a claim failed.
@@ -51,20 +53,21 @@ impl Claim {
         let claim = Claim::new(lock.clone(), owner.clone(), Wait::No, terms, units, config, now);
         let context = AnswerContext { claim: &claim, contact: &mut Contact::default(), sent: now, now };
         let held = Held::new(&context, token, 0, Duration::ZERO);
-        claim.that_leaves(request, Some(held))
+        claim.that_leaves(request, Leaving { held: Some(held), ..Leaving::default() })
     }
 
     /// A second claim for the same request, to withdraw it: this claim has ended, and a late attempt may begin the request anew.
     pub(crate) fn once_more(&self, now: Instant) -> Arc<Claim> {
         let Claim { lock, owner, request, wait, terms, units, config, .. } = self;
         let claim = Claim::new(lock.clone(), owner.clone(), *wait, *terms, *units, config, now);
-        Arc::new(claim.that_leaves(*request, None))
+        let end = End { handed_over: self.handed_over(), ..End::default() };
+        Arc::new(claim.that_leaves(*request, Leaving { end, ..Leaving::default() }))
     }
 
-    fn that_leaves(self, request: RequestId, held: Option<Held>) -> Claim {
+    fn that_leaves(self, request: RequestId, leaving: Leaving) -> Claim {
         let mut state = self.lock_state();
         state.contact.sent = true;
-        self.enter(&mut state, Phase::Leaving(Leaving { held, ..Leaving::default() }));
+        self.enter(&mut state, Phase::Leaving(leaving));
         drop(state);
         Claim { request, ..self }
     }
@@ -74,6 +77,14 @@ impl Claim {
         match &self.lock_state().phase {
             Phase::Over(end) => end.declined,
             _ => None,
+        }
+    }
+
+    /// The token of the hold that was handed over.
+    pub(crate) fn handed_over(&self) -> Option<FencingToken> {
+        match &self.lock_state().phase {
+            Phase::Leaving(Leaving { end, .. }) | Phase::Over(end) => end.handed_over,
+            Phase::Waiting(_) | Phase::Held(_) | Phase::Lost(..) => None,
         }
     }
 

@@ -223,6 +223,11 @@ impl<'a> CleanupRun<'a> {
                 }
                 true
             }
+            // An attempt was not answered, so the request is withdrawn once more; but its hold waits for whoever adopts it.
+            Withdrawn::WasGranted { token, .. } if claim.handed_over() == Some(token) => {
+                self.parts.ledger.retire(claim);
+                None
+            }
             Withdrawn::WasGranted { token, lease } => {
                 self.parts.ledger.counters.granted_by_answer(claim.request);
                 let is_taken = claim.granted_while_leaving(token, sent, lease, self.parts.config.now());

@@ -19,6 +19,16 @@ fn a_grant_that_only_a_late_attempt_was_given_is_released() {
     s.pass(7 * S).asked([ACQUIRE, ACQUIRE, RELEASE.of(5000), WITHDRAW, RELEASE.of(6000)]).backlog(0);
 }
 
+/// Else the withdrawal would release the hold before anybody has adopted it.
+#[test]
+fn a_hold_that_was_handed_over_is_not_released_by_a_withdrawal() {
+    let s = late().acquire().says([DOWN, got(5000)]).a().locks().hands_over().done();
+    s.withdraw().says(got(5000)).pass(7 * S).called(WITHDRAW, 1).called(RELEASE, 0).backlog(0);
+    // But what only the late attempt was given is.
+    let s = late().acquire().says([DOWN, got(5000)]).a().locks().hands_over().done();
+    s.withdraw().says(got(6000)).pass(7 * S).called(WITHDRAW, 1).called(RELEASE, 1).backlog(0);
+}
+
 /// An attempt that was answered or refused leads to no withdrawal.
 #[test]
 fn an_answered_or_refused_attempt_is_not_withdrawn() {

@@ -243,6 +243,11 @@ impl By {
                 Told { guard: Some(Guard::OfThread(guard)), ..told }
             });
         }
+        /// It leaves its hold to another client.
+        hands_over(self) {
+            let guard = self.take_thread_guard();
+            self.thread(move || guard.hand_over().map(drop).told());
+        }
         leaks(self) {
             let guard = self.take_thread_guard();
             self.thread(move || {
