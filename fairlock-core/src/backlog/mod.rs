@@ -415,7 +415,7 @@ mod tests {
 
     /// Whichever thread makes the call. The others go meanwhile.
     #[test]
-    fn no_thread_takes_a_cleanup_before_a_call_of_its_claim_has_ended() {
+    fn no_cleanup_is_taken_before_a_call_of_its_claim_has_ended() {
         let (backlog, now) = (Backlog::default(), Instant::now());
         let [asks, other] = ["u:1", "u:2"].map(|owner| Claim::of_tests(&LockName::new("a").unwrap(), owner));
         assert!(asks.begin_to_ask() && other.begin_to_ask());

@@ -226,7 +226,7 @@ impl<'a> CleanupRun<'a> {
             // An attempt was not answered, so the request is withdrawn once more; but its hold waits for whoever adopts it.
             Withdrawn::WasGranted { token, .. } if claim.handed_over() == Some(token) => {
                 self.parts.ledger.retire(claim);
-                None
+                true
             }
             Withdrawn::WasGranted { token, lease } => {
                 self.parts.ledger.counters.granted_by_answer(claim.request);
