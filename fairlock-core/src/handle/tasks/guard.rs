@@ -72,11 +72,11 @@ impl AsyncGuard {
         AsyncGuard { hold: AsyncHold { hold: Hold { shared, claim, token }, ends }, spent: false }
     }
 
-    pub(in crate::handle) fn of(shared: &Arc<Handles>, claim: Arc<Claim>, token: FencingToken) -> AsyncGuard {
+    pub(crate) fn of(shared: &Arc<Handles>, claim: Arc<Claim>, token: FencingToken) -> AsyncGuard {
         AsyncGuard::new(Arc::clone(shared), claim, token, Ends::new(shared))
     }
 
-    pub(in crate::handle) fn ends(&self) -> Ends {
+    pub(crate) fn ends(&self) -> Ends {
         self.ends.clone()
     }
 
