@@ -111,7 +111,9 @@ mod redisson_fair {
         waiters_get_the_lock_in_the_order_in_which_they_asked
         a_fixed_lease_ends_by_itself
         a_hold_can_be_taken_by_force_and_its_holder_is_told
+        an_adopted_hold_ends_with_the_lease_of_its_adopter
         an_adopted_hold_goes_on_under_its_token
+        what_names_the_former_owner_finds_no_hold
         a_lock_is_granted_once_in_a_period
         from_the_first_ask_for_a_period_on_any_grant_counts
         a_noted_grant_outlasts_other_uses_of_the_lock
@@ -130,7 +132,9 @@ mod redis_plain {
         a_lock_is_held_by_one_owner_at_a_time
         a_fixed_lease_ends_by_itself
         a_hold_can_be_taken_by_force_and_its_holder_is_told
+        an_adopted_hold_ends_with_the_lease_of_its_adopter
         an_adopted_hold_goes_on_under_its_token
+        what_names_the_former_owner_finds_no_hold
         a_lock_is_granted_once_in_a_period
         from_the_first_ask_for_a_period_on_any_grant_counts
         a_noted_grant_outlasts_other_uses_of_the_lock
