@@ -19,8 +19,8 @@ local units, token, begin_by, attempt_ttl = tonumber(ARGV[5]), tonumber(ARGV[6])
 -- Holds of an old file are in the way of live holds. A hold that was heard in this grace is live. The others give way, the oldest
 -- first, until the reclaim fits: the holder of a live one reclaims it later in this grace. Live holds always fit beside each other, so in
 -- the end all live holds are there. But if one of two holds takes all units, the earlier hold was over when the later began: the later
--- hold counts, and a reclaim of the earlier hold is late. (A hold with the same token was adopted by that
--- owner, or from it: nobody can know which of the two is the later one.)
+-- hold counts, and a reclaim of the earlier hold is late. (A hold with the same token was adopted by that owner, or from it:
+-- nobody can know which of the two is the later one.)
 --
 -- Returns the members whose holds give way; nil if the reclaim does not fit even then.
 local function make_room(holds)
