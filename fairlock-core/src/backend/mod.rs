@@ -150,6 +150,9 @@ pub trait Backend: Send + Sync + 'static {
     /// - [`Renewed`](Renewal::Renewed): the hold is `owner`'s, and lasts for `lease` from now.
     /// - [`Lost`](Renewal::Lost): neither the former owner nor `owner` has this hold. Nothing has changed.
     ///
+    /// While the store may have forgotten holds, only the owner that has this hold already is answered. For another owner the call fails as
+    /// [`Unavailable`](BackendErrorKind::Unavailable): the store may have forgotten an earlier adopter, who believes in the hold still.
+    ///
     /// The default gives nothing, and says so.
     fn adopt(&self, hold: &Hold<'_>, owner: &OwnerId, lease: Duration) -> Result<Renewal, BackendError> {
         let _ = (hold, owner, lease);

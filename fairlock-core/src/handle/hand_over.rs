@@ -179,7 +179,8 @@ impl Client {
     /// Goes on with a hold that another process has [handed over](Guard::hand_over): renews it from now on, and says if it is lost. It has the
     /// same token, so the resource sees one holder. One round trip.
     ///
-    /// While the store does not answer it tries again, up to the [outage limit](crate::ClientBuilder::outage_limit).
+    /// While the store does not answer it tries again, up to the [outage limit](crate::ClientBuilder::outage_limit). So it does after a crash
+    /// in which the store may have forgotten holds: until an earlier adopter's hold must have ended, nobody adopts that hold.
     ///
     /// # Errors
     /// [`Error::Lost`] if the hold is over: its lease has ended, somebody released it, or another process has adopted it.
