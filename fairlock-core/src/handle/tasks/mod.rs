@@ -344,7 +344,7 @@ impl fmt::Debug for Attempt {
 /// The last field of a task's handle. If this handle is the client's last, a thread ends the client, and not this drop. The other
 /// fields are dropped before, and never drop the last handle.
 #[derive(Clone, Debug)]
-pub(super) struct Ends(Option<Arc<Handles>>);
+pub(crate) struct Ends(Option<Arc<Handles>>);
 
 impl Ends {
     pub(super) fn new(shared: &Arc<Handles>) -> Ends {
