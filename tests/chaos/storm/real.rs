@@ -13,7 +13,7 @@ use fairlock_tests::{PostgresServer, RedisServer, look_until};
 use crate::files::Files;
 use crate::generate::generate;
 use crate::keeper::{self, Database, Keeper, Way};
-use crate::program::{Actor, Ask, Crowd, End, Hurt, Op, Program, Settings, Terms, Wait, What};
+use crate::program::{Actor, Ask, Crowd, End, Hurt, Op, Program, Settings, Terms, Unless, Wait, What};
 use crate::rows::Rows;
 use crate::server::name_of;
 use crate::small::Small;
@@ -351,6 +351,9 @@ fn shorten(ask: &mut Ask) {
     // Order holds within one kind, and none is promised between them: see the guide.
     if !ask.kind.is_shared() {
         ask.kind = if ask.lock % 2 == 1 { LockKind::Plain } else { LockKind::Fair };
+    }
+    if ask.kind == LockKind::Plain && matches!(ask.unless, Some(Unless::MostWaiting(_))) {
+        ask.unless = None; // a plain lock has no queue
     }
     ask.terms = match ask.terms {
         Terms::Renewed => Terms::Renewed,
