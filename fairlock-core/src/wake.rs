@@ -48,7 +48,8 @@ fn granted(shared: &Shared, lock: &str, owner: &str, request: RequestId, token: 
     let Some(claim) = known else {
         // A heartbeat's answer may be quicker than the message, and the hold may be over before the message arrives.
         let was_known = LockName::new(lock).is_ok_and(|lock| ledger.counters.told_too_late(&lock, request))
-            || ledger.counters.knew_by_answer(request);
+            || ledger.counters.knew_by_answer(request)
+            || ledger.counters.was_handed_over(request);
         if !was_known {
             release_stray_grant(shared, lock, owner, request, token);
         }

@@ -15,10 +15,14 @@ pub(super) struct Crossing {
     known: VecDeque<RequestId>,
     /// Grants to requests that this client does not know, and when their release was scheduled.
     returned: VecDeque<(RequestId, Instant)>,
+    /// Requests whose holds wait for whoever adopts them: a late message about the grant releases none.
+    handed_over: VecDeque<RequestId>,
 }
 
 /// How many requests are remembered: a message is late by milliseconds.
 const REMEMBERED: usize = 64;
+/// How many hand-overs: in an outage a message may be late by seconds.
+const HAND_OVERS: usize = 1024;
 
 /// How many unknown grants are released within [`RETURNS_WITHIN`]: each costs a round trip, and messages can be forged.
 const MOST_RETURNS: usize = 16;
@@ -49,6 +53,15 @@ impl Crossing {
 
     pub(super) fn knew_by_answer(&mut self, request: RequestId) -> bool {
         take(&mut self.known, request)
+    }
+
+    pub(super) fn handed_over(&mut self, request: RequestId) {
+        self.handed_over.truncate(HAND_OVERS - 1);
+        self.handed_over.push_front(request);
+    }
+
+    pub(super) fn was_handed_over(&self, request: RequestId) -> bool {
+        self.handed_over.contains(&request)
     }
 
     /// Each once, and only a few within a time. A flood of such messages must not become a flood of round trips; the rest

@@ -200,6 +200,15 @@ impl Counters {
         self.crossing.lock().knew_by_answer(request)
     }
 
+    /// The hold of this request waits for whoever adopts it.
+    pub(crate) fn handed_over(&self, request: RequestId) {
+        self.crossing.lock().handed_over(request);
+    }
+
+    pub(crate) fn was_handed_over(&self, request: RequestId) -> bool {
+        self.crossing.lock().was_handed_over(request)
+    }
+
     /// Whether a grant to an unknown request is to be released.
     pub(crate) fn may_return(&self, request: RequestId, now: Instant) -> bool {
         self.crossing.lock().may_return(request, now)

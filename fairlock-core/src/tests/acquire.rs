@@ -128,6 +128,13 @@ fn a_message_about_a_first_ask_is_a_stray() {
     s.stats(|s| s.wake_ups_ignored, 1);
 }
 
+/// Else the message would release the hold before anybody has adopted it.
+#[test]
+fn a_message_about_a_hold_that_was_handed_over_is_known() {
+    let s = threads().a().locks().hands_over().done().is_pushed(5).is_pushed(5).called(RELEASE, 0);
+    s.stats(|s| s.wake_ups_ignored, 0);
+}
+
 /// A place that was lost is counted when the request stands at the tail.
 #[test]
 fn a_lost_place_is_counted_at_the_tail() {
