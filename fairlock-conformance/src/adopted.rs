@@ -26,6 +26,8 @@ pub fn an_adopted_hold_goes_on_under_its_token(harness: &impl Harness) {
     let ours = lock_of(harness, &first, "adopted");
     let guard = ours.lock().unwrap();
     let token = guard.token();
+    let kept: HandOver = HandOver::from(&guard).to_string().parse().unwrap();
+    assert!(matches!(second.adopt(&kept), Err(Error::Misuse { .. })), "both would believe in it");
     let hold = guard.hand_over().unwrap();
     assert!(!ours.is_held() && first.held().is_empty() && first.stats().lost == 0);
     assert!(ours.try_lock().unwrap().granted().is_none(), "its former owner is as any other");

@@ -145,7 +145,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Gives the hold to another owner: with the same request and token, a hold count of 1, and this lease from now.
     ///
     /// From then on nothing that names the former owner finds the hold: a renewal, a repeat or a release that arrives late. May be repeated.
-    /// It begins nothing, so it may also arrive late: then it finds the hold given to that owner, or to another, or gone.
+    /// An attempt may also arrive late: then it finds the hold given to that owner, or to another, or gone; or it gives away a hold that nobody
+    /// has adopted, which then ends with its lease.
     ///
     /// - [`Renewed`](Renewal::Renewed): the hold is `owner`'s, and lasts for `lease` from now.
     /// - [`Lost`](Renewal::Lost): neither the former owner nor `owner` has this hold. Nothing has changed.

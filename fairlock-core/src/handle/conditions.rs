@@ -45,6 +45,7 @@ impl<O: Ownership> Lock<O> {
     ///
     /// From the first such ask on the store notes when the lock was granted last, to whichever request, and keeps the note for two periods.
     /// A store that forgets, as Redis in a fail-over, forgets the note too; then the lock may be granted once more in this period.
+    /// If the store's clock ran ahead when the lock was granted, the lock counts as granted until that time has come.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] for a period of less than a second, or of more than 31 days.
@@ -53,7 +54,7 @@ impl<O: Ownership> Lock<O> {
     }
 
     /// As [`every`](Self::every), but the period has no fixed beginning: granted only if the lock was not granted within this time. If work
-    /// is to run once in each hour, take `every`: each run of this is a bit more than the time after the last.
+    /// is to run once in each hour, take `every`: the runs of this are a bit more than the time apart.
     ///
     /// # Errors
     /// As [`every`](Self::every).

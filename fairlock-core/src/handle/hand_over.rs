@@ -8,7 +8,8 @@
 //! | adopted | `Held` there | the adopter's | as any hold |
 //!
 //! A renewal of the first owner that is under way prolongs the hold before it is adopted, and finds nothing afterwards. A late attempt of an
-//! adopter who gave up finds that another owner has the hold, or nobody. Of two adopters one gets it. An adopter that gets no answer until
+//! adopter who gave up finds that another owner has the hold, or nobody; or it moves a hold that nobody has adopted, which then ends with its
+//! lease. Of two adopters one gets it. A hold whose guard goes on can't be adopted: both would believe in it. An adopter that gets no answer until
 //! its outage limit withdraws its request: if the hold was adopted, it is released, and not left to its lease.
 
 use std::fmt;
@@ -37,6 +38,8 @@ pub struct HandOver {
     pub(crate) request: RequestId,
     pub(crate) token: FencingToken,
     pub(crate) units: u32,
+    /// Its guard goes on holding.
+    pub(crate) is_kept: bool,
 }
 
 impl HandOver {
@@ -67,28 +70,31 @@ impl HandOver {
 
     /// The hold, for a [`Backend`](crate::backend::Backend).
     pub fn hold(&self) -> Hold<'_> {
-        let HandOver { lock, owner, request, token, units } = self;
+        let HandOver { lock, owner, request, token, units, .. } = self;
         Hold { lock, owner, request: *request, token: *token, units: *units }
     }
 }
 
-/// Names the hold of a guard that goes on holding: another process can release the hold, or look for it.
+/// Names the hold of a guard that goes on holding: another process can release the hold, or look for it, but can't adopt it.
 impl<O: Ownership> From<&Guard<O>> for HandOver {
     fn from(guard: &Guard<O>) -> HandOver {
         let (claim, token) = (&guard.claim, guard.token());
         let Claim { lock, owner, request, units, .. } = &**claim;
-        HandOver { lock: lock.clone(), owner: owner.clone(), request: *request, token, units: *units }
+        let (lock, owner) = (lock.clone(), owner.clone());
+        HandOver { lock, owner, request: *request, token, units: *units, is_kept: true }
     }
 }
 
 /// What begins the text; the number is that of its form.
 const FORM: &str = "fairlock1";
+const FORM_KEPT: &str = "fairlock1-kept";
 /// These need no quotes in a shell.
 const SAFE: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b':').remove(b'/');
 
 impl fmt::Display for HandOver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let HandOver { lock, owner, request, token, units } = self;
+        let HandOver { lock, owner, request, token, units, is_kept } = self;
+        let form = if *is_kept { FORM_KEPT } else { FORM };
         let kind = match lock.kind {
             LockKind::Fair => "fair".to_owned(),
             LockKind::Plain => "plain".to_owned(),
@@ -97,7 +103,7 @@ impl fmt::Display for HandOver {
         };
         let safe = |text| utf8_percent_encode(text, &SAFE);
         let (owner, name, request) = (safe(owner.as_str()), safe(lock.name.as_str()), request.get());
-        write!(f, "{FORM}.{kind}.{units}.{request:016x}.{token}.{owner}.{name}")
+        write!(f, "{form}.{kind}.{units}.{request:016x}.{token}.{owner}.{name}")
     }
 }
 
@@ -116,7 +122,10 @@ impl FromStr for HandOver {
 
 fn parse(text: &str) -> Option<HandOver> {
     let parts: Vec<&str> = text.trim().split('.').collect();
-    let [FORM, kind, units, request, token, owner, name] = parts[..] else { return None };
+    let [form @ (FORM | FORM_KEPT), kind, units, request, token, owner, name] = parts[..] else {
+        return None;
+    };
+    let is_kept = form == FORM_KEPT;
     let kind = match kind {
         "fair" => LockKind::Fair,
         "plain" => LockKind::Plain,
@@ -128,7 +137,7 @@ fn parse(text: &str) -> Option<HandOver> {
     let request = RequestId::new(u64::from_str_radix(request, 16).ok()?);
     let (units, token) = (units.parse().ok()?, FencingToken::new(token.parse().ok()?));
     let fits = (1..=kind.capacity()).contains(&units);
-    fits.then_some(HandOver { lock, owner: OwnerId::new(&decoded(owner)?), request, token, units })
+    fits.then_some(HandOver { lock, owner: OwnerId::new(&decoded(owner)?), request, token, units, is_kept })
 }
 
 impl<O: Ownership> Guard<O> {
@@ -156,7 +165,7 @@ impl<O: Ownership> Guard<O> {
     /// is then unlocked, and the last one can be handed over.
     pub fn hand_over(mut self) -> Result<HandOver> {
         self.spend();
-        let named = HandOver::from(&self);
+        let named = HandOver { is_kept: false, ..HandOver::from(&self) };
         self.shared().parts().hand_over(&self.claim).map(|()| named)
     }
 }
@@ -183,7 +192,7 @@ impl Client {
     /// in which the store may have forgotten holds: until an earlier adopter's hold must have ended, nobody adopts that hold.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the hold is over: its lease has ended, somebody released it, or another process has adopted it.
+    /// [`Error::Misuse`] for a hold whose guard goes on. [`Error::Lost`] if the hold is over: its lease has ended, somebody released it, or another process has adopted it.
     /// [`Error::Unavailable`] after the outage limit: the hold is given back then, if it was adopted. [`Error::Unsupported`],
     /// [`Error::Shutdown`], as for a lock of that kind; [`Error::InvalidConfig`] if the backend can't give a hold to another owner.
     pub fn adopt(&self, hold: &HandOver) -> Result<Guard<Owner>> {
@@ -192,6 +201,10 @@ impl Client {
     }
 
     fn adopted(&self, hold: &HandOver, by_task: bool) -> Result<(Arc<Claim>, FencingToken)> {
+        if hold.is_kept {
+            let reason = "its guard goes on holding: only a hold of `hand_over` can be adopted".to_owned();
+            return Err(Error::Misuse { lock: hold.lock.name.clone(), reason });
+        }
         let lock = self.lock_named(hold.lock.name.clone(), hold.lock.kind)?;
         let owner = self.new_owner();
         let (config, now) = (&self.0.config, self.0.now());
@@ -230,7 +243,7 @@ mod tests {
         let lock = LockId::new(LockName::new(name).unwrap(), kind);
         let owner = OwnerId::new("3b9c5a52-6f1c-4d0e-9c57-2f1a3c3e7d10:12");
         let (request, token) = (RequestId::new(u64::MAX - 1), FencingToken::new(1_795_946_403_000_000));
-        HandOver { lock, owner, request, token, units }
+        HandOver { lock, owner, request, token, units, is_kept: false }
     }
 
     #[test]
@@ -240,6 +253,7 @@ mod tests {
             hold("a.b c'$(x)\n\u{e9}%41", LockKind::Plain, 1),
             hold("r", LockKind::ReadWrite, u32::MAX),
             hold("p", LockKind::Semaphore { permits: 8 }, 3),
+            HandOver { is_kept: true, ..hold("orders", LockKind::Fair, 1) },
         ];
         for hold in all {
             let text = hold.to_string();
