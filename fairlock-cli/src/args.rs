@@ -264,10 +264,11 @@ fn long_help() -> String {
 pub(crate) struct Take {
     /// The lock's name. It is a fair lock.
     pub(crate) name: String,
-    /// Hold it while this process lives. Default: the process that has started fairlock, as a rule the shell; with --for alone, none.
+    /// Hold it while this process lives: in a shell $$. Default: the process that has started fairlock, as a rule the shell; with --for alone,
+    /// none.
     #[arg(long = "while", value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub(crate) while_: Option<i32>,
-    /// Hold it for this long, at most.
+    /// Hold it for this long, at most, from the grant on.
     #[arg(long = "for", value_name = "TIME", value_parser = parse, allow_negative_numbers = true)]
     pub(crate) for_: Option<Duration>,
     /// How long to wait for the lock; 0 for one attempt. Default: no limit.
@@ -289,7 +290,7 @@ impl Take {
 
 const TAKE_EXAMPLES: &str = "\
 Examples:
-  eval \"export $(fairlock take deploy)\"   # in a script: until it ends, or gives
+  hold=$(fairlock take deploy --while $$) || exit; export \"$hold\"   # in a script: until it ends, or gives
   fairlock check && make deploy
   fairlock give
   fairlock take deploy --for 2h >>\"$GITHUB_ENV\"   # in a job, whose steps have shells of their own

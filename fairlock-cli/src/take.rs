@@ -5,7 +5,8 @@
 //! | what ends | before the grant | before the first process has the text | afterwards |
 //! | --- | --- | --- | --- |
 //! | the first process, killed or by Ctrl-C | the holder leaves the queue | the holder releases: nobody has the text | it has ended |
-//! | the process of `--while`, the time of `--for` | the holder leaves the queue | the holder releases | the holder releases |
+//! | the process of `--while` | the holder leaves the queue | the holder releases | the holder releases |
+//! | the time of `--for`, from the grant on | | the holder releases | the holder releases |
 //! | the holder, by TERM | it leaves the queue | it releases | it releases |
 //! | the holder, by KILL | its place is passed over | the lock is free when its lease ends | the same; on files at once |
 //! | the hold, by `give` or by force | | | the holder ends |
@@ -31,14 +32,14 @@ use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open, setsid};
 use crate::args::{Hold, Server, Take};
 use crate::exit::{ENDS, Exit, Failure, channel_of};
 use crate::names::escaped;
-use crate::report::print;
+use crate::report::{Reader, print};
 use crate::server;
 
 /// What the text stands behind, and the variable that has it for `give` and `check`.
 const HOLD: &str = "FAIRLOCK_HOLD";
 /// Tells the holder that it is the holder, and which process it watches: number and start, or nothing.
 const WATCHED: &str = "FAIRLOCK_WATCHED";
-/// How long the holder tries to tell the store of its end.
+/// How long the holder tries to tell the store of its end, after an `unlock`, which itself tries up to the outage limit.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 pub(crate) fn take(server: &Server, options: &Take) -> Result<Exit, Failure> {
@@ -64,7 +65,10 @@ fn start_holder(options: &Take) -> Result<Exit, Failure> {
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         return Ok(code.map_or(Exit::Failed, Exit::Of));
     }
-    print(&said)?;
+    // An error here ends the holder's input, and the holder releases.
+    if print(&said)? == Reader::Gone {
+        return Err(Failure::ours("nobody reads the hold's text, so the lock is given back".to_owned()));
+    }
     if let Some(input) = &mut holder.stdin {
         let _ = writeln!(input, "printed");
     }
@@ -96,7 +100,6 @@ fn hold(server: &Server, options: &Take, watched: &str) -> Result<Exit, Failure>
     let _ = setsid(); // fails if it leads a group already: then Ctrl-C is for it
     let signals = channel_of(ENDS)?;
     let (first, ends) = (lines_of_input(), end_of(watched)?);
-    let over = options.for_.map_or_else(never, after);
     let deadline = options.limit().and_then(|limit| Instant::now().checked_add(limit));
     let (client, _) = server::holder(server, &options.terms)?;
     let lock = client.fair_lock(&options.name)?.owned_by(&client.new_owner())?;
@@ -106,18 +109,20 @@ fn hold(server: &Server, options: &Take, watched: &str) -> Result<Exit, Failure>
             let mut request = lock.request()?;
             let time_out =
                 deadline.map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
-            let is_given_up = select! {
-                recv(request.decided().as_crossbeam()) -> _ => false,
-                recv(time_out) -> _ => false,
-                recv(first) -> _ => true,
-                recv(ends) -> _ => true,
-                recv(over) -> _ => true,
-                recv(signals) -> _ => true,
+            let given_up = select! {
+                recv(request.decided().as_crossbeam()) -> _ => None,
+                recv(time_out) -> _ => None,
+                recv(first) -> _ => Some("the command that asked for it has ended"),
+                recv(ends) -> _ => Some("the process that it was for has ended (--while)"),
+                recv(signals) -> _ => Some("a signal has ended the wait"),
             };
-            if is_given_up {
+            if let Some(why) = given_up {
                 drop(request);
                 let _ = client.shutdown_within(LAST_WORDS);
-                return Ok(Exit::TimedOut);
+                return Err(Failure::new(
+                    Exit::TimedOut,
+                    format!("{} was not taken: {why}", escaped(&options.name)),
+                ));
             }
             match request.wait_for(Duration::ZERO)? {
                 TryLock::Busy(_) => request.withdraw()?,
@@ -127,8 +132,17 @@ fn hold(server: &Server, options: &Take, watched: &str) -> Result<Exit, Failure>
     };
     let guard = granted.into_result().map_err(|busy| Failure::new(Exit::TimedOut, busy.to_string()))?;
     guard.renew()?; // a hold that was handed over is short at first
+    let over = options.for_.map_or_else(never, after);
     let said = writeln!(stdout(), "{HOLD}={}", HandOver::from(&guard)).and_then(|()| stdout().flush());
-    if said.is_ok() && first.recv().is_ok() {
+    let has_text = said.is_ok()
+        && select! {
+            recv(first) -> printed => printed.is_ok(),
+            recv(guard.lost().as_crossbeam()) -> _ => false,
+            recv(ends) -> _ => false,
+            recv(over) -> _ => false,
+            recv(signals) -> _ => false,
+        };
+    if has_text {
         let_go_of_the_terminal();
         select! {
             recv(guard.lost().as_crossbeam()) -> _ => {}
@@ -173,19 +187,20 @@ fn end_of(watched: &str) -> Result<Receiver<()>, Failure> {
     Ok(ends)
 }
 
-/// Who waits for the end of the first process's output, as `$(…)` and ssh do, must not wait for the holder.
+/// Who waits for the end of the first process's output, as `$(…)` and ssh do, must not wait for the holder. The holder stays in its directory:
+/// files of passwords and of TLS may be named from there, and are read for each connection.
 fn let_go_of_the_terminal() {
     if let Ok(nothing) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(&nothing);
         let _ = rustix::stdio::dup2_stderr(&nothing);
     }
-    let _ = std::env::set_current_dir("/"); // its directory may be unmounted
 }
 
 /// Releases the hold of this text.
 pub(crate) fn give(server: &Server, options: &Hold) -> Result<Exit, Failure> {
     let hold = named(options)?;
-    let released = only(server::store(server)?.backend().release(&[hold.hold()])).map_err(Error::from)?;
+    let released = only(server::store(server)?.backend().release(&[hold.hold()]))
+        .map_err(|error| server::explained(server, Error::about(&hold.hold().lock.name, error)))?;
     if released == Released::NotHeld { Err(not_held(&hold)) } else { Ok(Exit::Done) }
 }
 

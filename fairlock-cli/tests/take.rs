@@ -92,7 +92,7 @@ fn a_script_holds_a_lock_over_its_commands_until_it_ends() {
     let (wait, end) = (machine.0.file("wait"), machine.0.file("end"));
     let until = |file: &std::path::Path| format!("until test -e {}; do sleep 0.01; done", file.display());
     let then = format!(
-        "eval \"export $($F take x)\"; $F check && $F run -n x -- echo no; {}; $F check >/dev/null && echo still; exec sh -c '{}'",
+        "hold=$($F take x --while $$) || exit; export \"$hold\"; $F check && $F run -n x -- echo no; {}; $F check >/dev/null && echo still; exec sh -c '{}'",
         until(&wait),
         until(&end)
     );
@@ -181,8 +181,30 @@ fn a_first_process_that_ends_in_the_wait_leaves_no_place() {
     let mut waits = Running::start(machine.command(FAIRLOCK, &words(&lives.take())));
     eventually("it waits", || machine.lock().admin().inspect().unwrap().queue_length == 1);
     lives.ends();
-    waits.output().gave(124);
+    waits.output().failed(124, &["x was not taken", "(--while)"]);
     guard.unlock().unwrap();
+}
+
+/// Nobody reads the text; or nobody can yet, since the first process stands still.
+#[test]
+fn a_hold_whose_text_nobody_has_ends_all_the_same() {
+    let machine = Machine::new();
+    let lives = Lives::new();
+    let take = || machine.command(FAIRLOCK, &words(&lives.take()));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(take().stdout(writer).stderr(Stdio::null()).status().unwrap().code(), Some(125));
+    machine.is_free_soon();
+
+    let guard = machine.lock().lock().unwrap();
+    let first = Running::start(take());
+    eventually("it waits", || machine.lock().admin().inspect().unwrap().queue_length == 1);
+    first.signal("STOP");
+    guard.unlock().unwrap();
+    eventually("it is held", || machine.lock().is_locked().unwrap());
+    send("TERM", machine.holder());
+    machine.is_free_soon();
+    first.signal("KILL");
 }
 
 /// Either process is killed at its first call of each sort, at the second, …: afterwards the lock is free, or the text was printed and the
