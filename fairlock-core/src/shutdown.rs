@@ -133,7 +133,8 @@ fn settle_all(shared: &Arc<Shared>, until: Instant) -> Option<Unsettled> {
             backlog.make_late_ones_due(shared.now());
         }
         Driver::start(shared, until);
-        if signal.wait_at_the_end(seen, until) == Woken::TimeOut {
+        // A driver that ends raises the signal, also when the time is over.
+        if signal.wait_at_the_end(seen, until) == Woken::TimeOut || shared.now() >= until {
             break;
         }
     }
@@ -215,10 +216,10 @@ impl Driver {
         Driver(Arc::clone(shared))
     }
 
-    /// Starts as many as there is work for.
+    /// Starts as many as there is work for; those that end meanwhile are not replaced here.
     fn start(shared: &Arc<Shared>, until: Instant) {
         let backlog = &shared.backlog;
-        while backlog.drivers.load(Ordering::SeqCst) < backlog.len().min(MOST_THREADS) {
+        for _ in backlog.drivers.load(Ordering::SeqCst)..backlog.len().min(MOST_THREADS) {
             shared.config.clock.announce_background();
             let driver = Driver::new(shared);
             let run = move || driver.run(until);

@@ -119,6 +119,7 @@ impl PendingCleanup {
     /// The withdrawal has found that the lock was granted.
     pub(crate) fn has_to_release(&mut self) {
         (self.cleanup, self.tries, self.is_found) = (Cleanup::Release, 0, true);
+        self.due = self.since; // the server has just answered
     }
 
     /// An attempt begins, or has failed.

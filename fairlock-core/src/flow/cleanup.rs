@@ -58,7 +58,8 @@ impl<'a> CleanupRun<'a> {
         let stop_at = self.parts.config.now() + STEP_LIMIT;
         loop {
             let now = self.parts.config.now();
-            if now >= stop_at {
+            // After the stop failures set no common pause: the shutdown's threads go on, each cleanup with its own.
+            if now >= stop_at || self.parts.config.stop.is_stopped() {
                 break;
             }
             let Some(taken) = self.parts.backlog.next(now) else { break };
