@@ -14,6 +14,7 @@ mod ls;
 mod manual;
 mod names;
 mod operator;
+mod process;
 mod report;
 mod run;
 mod screen;

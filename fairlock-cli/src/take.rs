@@ -17,7 +17,7 @@
 //!   that has ended may be another's.
 
 use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader, Write, stdin, stdout};
+use std::io::{BufRead, BufReader, Write, stdout};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,6 +32,7 @@ use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open, setsid};
 use crate::args::{Hold, Server, Take};
 use crate::exit::{ENDS, Exit, Failure, channel_of};
 use crate::names::escaped;
+use crate::process::{Stat, lines_of_input};
 use crate::report::{Reader, print};
 use crate::server;
 
@@ -87,19 +88,16 @@ fn watched(options: &Take) -> Result<String, Failure> {
     Ok(format!("{process} {start}"))
 }
 
-/// When the process began, in the kernel's ticks: `pid (name) state parent …`, of which the start is the 22nd word. None if it has ended.
+/// When the process began. None if it has ended.
 fn start_of(process: i32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    let words: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
-    let is_over = matches!(*words.first()?, "Z" | "X");
-    words.get(19)?.parse().ok().filter(|_| !is_over)
+    Stat::of(process).filter(|stat| !stat.is_over).map(|stat| stat.start)
 }
 
 /// The holder.
 fn hold(server: &Server, options: &Take, watched: &str) -> Result<Exit, Failure> {
     let _ = setsid(); // fails if it leads a group already: then Ctrl-C is for it
     let signals = channel_of(ENDS)?;
-    let (first, ends) = (lines_of_input(), end_of(watched)?);
+    let (mut first, ends) = (lines_of_input(), end_of(watched)?);
     let deadline = options.limit().and_then(|limit| Instant::now().checked_add(limit));
     let (client, _) = server::holder(server, &options.terms)?;
     let lock = client.fair_lock(&options.name)?.owned_by(&client.new_owner())?;
@@ -134,21 +132,19 @@ fn hold(server: &Server, options: &Take, watched: &str) -> Result<Exit, Failure>
     guard.renew()?; // a hold that was handed over is short at first
     let over = options.for_.map_or_else(never, after);
     let said = writeln!(stdout(), "{HOLD}={}", HandOver::from(&guard)).and_then(|()| stdout().flush());
-    let has_text = said.is_ok()
-        && select! {
-            recv(first) -> printed => printed.is_ok(),
-            recv(guard.lost().as_crossbeam()) -> _ => false,
-            recv(ends) -> _ => false,
-            recv(over) -> _ => false,
-            recv(signals) -> _ => false,
-        };
-    if has_text {
-        let_go_of_the_terminal();
+    while said.is_ok() {
         select! {
-            recv(guard.lost().as_crossbeam()) -> _ => {}
-            recv(ends) -> _ => {}
-            recv(over) -> _ => {}
-            recv(signals) -> _ => {}
+            recv(first) -> printed => match printed {
+                Ok(_) => {
+                    let_go_of_the_terminal();
+                    first = never(); // from here on it ends when it likes
+                }
+                Err(_) => break,
+            },
+            recv(guard.lost().as_crossbeam()) -> _ => break,
+            recv(ends) -> _ => break,
+            recv(over) -> _ => break,
+            recv(signals) -> _ => break,
         }
     }
     let released = guard.unlock();
@@ -157,13 +153,6 @@ fn hold(server: &Server, options: &Take, watched: &str) -> Result<Exit, Failure>
         Ok(()) | Err(Error::Lost(_)) => Ok(Exit::Done),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Each line of standard input; closed at its end.
-fn lines_of_input() -> Receiver<String> {
-    let (say, said) = bounded(1);
-    thread::spawn(move || stdin().lines().map_while(Result::ok).try_for_each(|line| say.send(line)));
-    said
 }
 
 /// A channel that is closed when this process has ended: number and start. Never for no process.

@@ -34,11 +34,11 @@
 //!   environment if it was not there before.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write, stdin, stdout};
+use std::io::{BufRead, BufReader, Write, stdout};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -57,6 +57,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SI
 use super::wanted::names;
 use crate::args::{self, MINDER, Run, Server};
 use crate::exit::{Exit, Failure};
+use crate::process::{Stat, lines_of_input};
 use crate::server::{self, Store};
 
 /// The minder, seen from fairlock.
@@ -172,8 +173,7 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
             return Exit::Failed;
         }
     }
-    let (say, said) = mpsc::channel();
-    thread::spawn(move || stdin().lines().map_while(Result::ok).try_for_each(|line| say.send(line)));
+    let said = lines_of_input();
     tell_fairlock("ready");
     let group = getpgrp();
     let (mut holds, mut until) = (Vec::new(), None);
@@ -186,7 +186,7 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
                 Some(("until", nanos)) => until = nanos.parse().map(Duration::from_nanos).ok().max(until),
                 _ => break false, // taken
             },
-            Err(why) => break why == RecvTimeoutError::Disconnected,
+            Err(why) => break why.is_disconnected(),
         }
     };
     let Some(until) = until else {
@@ -241,8 +241,7 @@ fn is_empty_by(group: Pid, limit: Duration) -> bool {
 
 /// Whether the group has no process but zombies: the first process of a container may collect them late, or never.
 fn is_empty(group: Pid) -> bool {
-    let is_over =
-        |process: &str| is_none_of(group, &std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?);
+    let is_over = |process: &str| Stat::of(process).map(|stat| stat.is_over || stat.group != group.as_raw());
     match (killpg(group, None), std::fs::read_dir("/proc")) {
         (Err(Errno::ESRCH), _) => true,
         // Where other users' processes are hidden, the first one is, too.
@@ -252,14 +251,6 @@ fn is_empty(group: Pid) -> bool {
         }
         _ => false,
     }
-}
-
-/// Whether this is a process of another group, or a zombie: `pid (name) state parent group …`. The 20th word is the number of threads,
-/// which may outlive the first one.
-fn is_none_of(group: Pid, stat: &str) -> Option<bool> {
-    let words: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
-    let is_member = words.get(2)?.parse() == Ok(group.as_raw());
-    Some(!is_member || (matches!(words[0], "Z" | "X") && matches!(*words.get(17)?, "0" | "1")))
 }
 
 /// The last that was granted first.
@@ -324,16 +315,6 @@ pub(super) fn collect(minder: &mut Option<Child>, program: Option<Pid>) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_process_whose_threads_outlive_the_first_one_is_not_over() {
-        for (state, group, threads, is_over) in
-            [("S", 7, 1, false), ("Z", 7, 1, true), ("Z", 7, 2, false), ("X", 7, 0, true), ("S", 8, 1, true)]
-        {
-            let stat = format!("9 (a) b) {state} 1 {group} 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5");
-            assert_eq!(is_none_of(Pid::from_raw(7), &stat), Some(is_over), "{stat}");
-        }
-    }
 
     /// The time is asked for slowly, as by a process that is stopped meanwhile.
     #[test]

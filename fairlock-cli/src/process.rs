@@ -1,0 +1,54 @@
+//! Other processes: what Linux shows of them in `/proc`, and what the one at standard input says.
+
+use std::fmt::Display;
+use std::fs;
+use std::io::stdin;
+use std::thread;
+
+use fairlock::waits::crossbeam_channel_0_5::{Receiver, unbounded};
+
+/// What `/proc/PID/stat` says of a process.
+pub(crate) struct Stat {
+    pub(crate) group: i32,
+    /// When the process began, in the kernel's ticks.
+    pub(crate) start: u64,
+    /// It is a zombie, and so are all its threads, which may outlive the first one.
+    pub(crate) is_over: bool,
+}
+
+impl Stat {
+    /// None if there is no such process, or the system hides it.
+    pub(crate) fn of(process: impl Display) -> Option<Stat> {
+        Stat::read(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
+    }
+
+    /// `pid (name) state parent group …`; the 20th word is the number of threads, the 22nd the start.
+    fn read(stat: &str) -> Option<Stat> {
+        let words: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+        let is_over = matches!(*words.first()?, "Z" | "X") && matches!(*words.get(17)?, "0" | "1");
+        Some(Stat { group: words.get(2)?.parse().ok()?, start: words.get(19)?.parse().ok()?, is_over })
+    }
+}
+
+/// Each line of standard input; closed at its end.
+pub(crate) fn lines_of_input() -> Receiver<String> {
+    let (say, said) = unbounded();
+    thread::spawn(move || stdin().lines().map_while(Result::ok).try_for_each(|line| say.send(line)));
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_whose_threads_outlive_the_first_one_is_not_over() {
+        for (state, group, threads, is_over) in
+            [("S", 7, 1, false), ("Z", 7, 1, true), ("Z", 7, 2, false), ("X", 7, 0, true), ("S", 8, 1, false)]
+        {
+            let text = format!("9 (a) b) {state} 1 {group} 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5");
+            let stat = Stat::read(&text).unwrap();
+            assert_eq!((stat.group, stat.start, stat.is_over), (group, 5, is_over), "{text}");
+        }
+    }
+}
