@@ -20,8 +20,9 @@ use crate::hand_off::HandOff;
 use crate::net::{Order, attempt_ttl};
 #[cfg(feature = "redisson")]
 use crate::redisson::Redisson;
+use crate::script::reply::Row;
 use crate::script::reply::missing;
-use crate::script::{By, Call, Kinds, Look, Scripts};
+use crate::script::{By, Call, Kinds, Look, Scripts, reply};
 use crate::wake_ups::WakeUps;
 
 const NO_PLAIN: &str = "plain locks need the feature `redisson`";
@@ -168,7 +169,8 @@ impl Backend for RedisBackend {
     }
 
     fn adopt(&self, hold: &Hold<'_>, owner: &OwnerId, lease: Duration) -> Result<Renewal, BackendError> {
-        by_rules!(self.0.rules(hold.lock)?, adopt(hold, owner, lease))
+        let call = by_rules!(self.0.rules(hold.lock)?, adopt(hold, owner, lease))?;
+        reply::adopted(&Row::of(&self.0.scripts.run(&call)?)?)
     }
 
     /// Takes few round trips to each server: a script renews up to a hundred holds, or all places of a lock.

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, LockId, Place, Released, Renewal,
-    Wait, Withdrawn,
+    Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, LockId, Place, Released, Wait,
+    Withdrawn,
 };
 use fairlock_core::{LockName, OwnerId};
 use parking_lot::Mutex;
@@ -203,19 +203,17 @@ impl HandOff {
         Ok(answer)
     }
 
-    /// Gives the hold to another owner.
-    pub(crate) fn adopt(
+    /// The script that gives a hold to another owner.
+    pub(crate) fn adopt<'a>(
         &self,
-        hold: &Hold<'_>,
-        owner: &OwnerId,
+        hold: &'a Hold<'_>,
+        owner: &'a OwnerId,
         lease: Duration,
-    ) -> Result<Renewal, BackendError> {
-        let scripts = &self.scripts;
-        self.calls.check(hold.lock, lease, &scripts.servers)?;
+    ) -> Result<Call<'a>, BackendError> {
+        self.calls.check(hold.lock, lease, &self.scripts.servers)?;
         let ([member, token], adopter) = (named(hold), Member(owner, hold.request));
         let arguments = [capacity(hold.lock), member, token, adopter, Number(millis(lease))];
-        let reply = scripts.run(&scripts.call(&scripts::HAND_OFF_ADOPT, [hold.lock], arguments)?)?;
-        reply::adopted(&Row::of(&reply)?)
+        self.scripts.call(&scripts::HAND_OFF_ADOPT, [hold.lock], arguments)
     }
 
     /// A renewal of the round that begins tells this count.

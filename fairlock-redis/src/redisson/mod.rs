@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, Holder, LockId, LockState, Place, Released,
-    Renewal, Wait, Waiter, Withdrawn,
+    Acquire, Acquired, BackendError, ForceReleased, Hold, Holder, LockId, LockState, Place, Released, Wait,
+    Waiter, Withdrawn,
 };
 use fairlock_core::{LockKind, LockName, OwnerId};
 use parking_lot::Mutex;
@@ -132,18 +132,16 @@ impl Redisson {
         self.scripts.call(&scripts::REDISSON_RELEASE, [hold.lock], arguments)
     }
 
-    pub(crate) fn adopt(
+    pub(crate) fn adopt<'a>(
         &self,
-        hold: &Hold<'_>,
-        owner: &OwnerId,
+        hold: &'a Hold<'_>,
+        owner: &'a OwnerId,
         lease: Duration,
-    ) -> Result<Renewal, BackendError> {
-        let scripts = &self.scripts;
-        self.calls.check(hold.lock, lease, &scripts.servers)?;
+    ) -> Result<Call<'a>, BackendError> {
+        self.calls.check(hold.lock, lease, &self.scripts.servers)?;
         let rest = [Text(owner.as_str()), Number(millis(lease)), Channel];
         let arguments = [&named(hold)[..], &rest].concat();
-        let reply = scripts.run(&scripts.call(&scripts::REDISSON_ADOPT, [hold.lock], arguments)?)?;
-        reply::adopted(&Row::of(&reply)?)
+        self.scripts.call(&scripts::REDISSON_ADOPT, [hold.lock], arguments)
     }
 
     pub(crate) fn renew_holds<'a>(
