@@ -15,7 +15,7 @@ pub(super) struct Crossing {
     known: VecDeque<RequestId>,
     /// Grants to requests that this client does not know, and when their release was scheduled.
     returned: VecDeque<(RequestId, Instant)>,
-    /// Requests whose holds wait for whoever adopts them: a late message about the grant releases none.
+    /// Requests whose holds wait for an adopter: a late message about the grant releases no such hold.
     handed_over: VecDeque<RequestId>,
 }
 
@@ -33,7 +33,7 @@ impl Crossing {
     pub(super) fn found(&mut self, request: RequestId) -> bool {
         let was_told = take(&mut self.told, request);
         if !was_told {
-            remember(&mut self.found, request);
+            remember(&mut self.found, REMEMBERED, request);
         }
         was_told
     }
@@ -42,13 +42,13 @@ impl Crossing {
     pub(super) fn told(&mut self, request: RequestId) -> bool {
         let was_found = take(&mut self.found, request);
         if !was_found {
-            remember(&mut self.told, request);
+            remember(&mut self.told, REMEMBERED, request);
         }
         was_found
     }
 
     pub(super) fn granted_by_answer(&mut self, request: RequestId) {
-        remember(&mut self.known, request);
+        remember(&mut self.known, REMEMBERED, request);
     }
 
     pub(super) fn knew_by_answer(&mut self, request: RequestId) -> bool {
@@ -56,8 +56,7 @@ impl Crossing {
     }
 
     pub(super) fn handed_over(&mut self, request: RequestId) {
-        self.handed_over.truncate(HAND_OVERS - 1);
-        self.handed_over.push_front(request);
+        remember(&mut self.handed_over, HAND_OVERS, request);
     }
 
     pub(super) fn was_handed_over(&self, request: RequestId) -> bool {
@@ -84,8 +83,8 @@ fn take(requests: &mut VecDeque<RequestId>, request: RequestId) -> bool {
     at.and_then(|at| requests.remove(at)).is_some()
 }
 
-fn remember(requests: &mut VecDeque<RequestId>, request: RequestId) {
-    requests.truncate(REMEMBERED - 1);
+fn remember(requests: &mut VecDeque<RequestId>, most: usize, request: RequestId) {
+    requests.truncate(most - 1);
     requests.push_front(request);
 }
 
