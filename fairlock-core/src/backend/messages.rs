@@ -95,8 +95,8 @@ impl Condition {
 
 /// A moment of the past by the store's clock, from [`SHORTEST_PERIOD`] to [`LONGEST_PERIOD`].
 ///
-/// From the first ask that names such a moment on, a lock notes its last grant, of whatever request, and keeps the note for twice the
-/// longest period that was named, from the last grant on, and from the last such ask that was not declined.
+/// From the first ask that names such a moment on, the store notes each grant of the lock, to any request. The note is kept for twice the
+/// longest period that was named: from the last grant on, and from the last such ask that was not declined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
     /// The last multiple of this period since 1970, UTC.

@@ -145,8 +145,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Gives the hold to another owner: with the same request and token, a hold count of 1, and this lease from now.
     ///
     /// From then on nothing that names the former owner finds the hold: a renewal, a repeat or a release that arrives late. May be repeated.
-    /// An attempt may also arrive late: then it finds the hold given to that owner, or to another, or gone; or it gives away a hold that nobody
-    /// has adopted, which then ends with its lease.
+    /// An attempt may also arrive late. Then the hold is the adopter's already, or another owner's, or gone; or nobody has adopted the hold, and
+    /// the attempt gives the hold away, which then ends with its lease.
     ///
     /// - [`Renewed`](Renewal::Renewed): the hold is `owner`'s, and lasts for `lease` from now.
     /// - [`Lost`](Renewal::Lost): neither the former owner nor `owner` has this hold. Nothing has changed.

@@ -224,7 +224,7 @@ impl<'a> CleanupRun<'a> {
                 }
                 true
             }
-            // An attempt was not answered, so the request is withdrawn once more; but its hold waits for whoever adopts it.
+            // An attempt was not answered, so the request is withdrawn once more; but the hold waits for an adopter.
             Withdrawn::WasGranted { token, .. } if claim.handed_over() == Some(token) => {
                 self.parts.ledger.retire(claim);
                 true

@@ -107,7 +107,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Ends the claim, and leaves its only hold to whoever adopts the hold.
+    /// Ends the claim, and leaves its only hold to an adopter.
     pub(crate) fn hand_over(self, claim: &Arc<Claim>) -> Result<()> {
         let _here = claim.config.clock.attend();
         wait_while(claim, Claim::is_asking); // as an unlock does: a late ask would begin the request anew

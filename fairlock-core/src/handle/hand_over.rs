@@ -8,9 +8,9 @@
 //! | adopted | `Held` there | the adopter's | as any hold |
 //!
 //! A renewal of the first owner that is under way prolongs the hold before it is adopted, and finds nothing afterwards. A late attempt of an
-//! adopter who gave up finds that another owner has the hold, or nobody; or it moves a hold that nobody has adopted, which then ends with its
-//! lease. Of two adopters one gets it. A hold whose guard goes on can't be adopted: both would believe in it. An adopter that gets no answer until
-//! its outage limit withdraws its request: if the hold was adopted, it is released, and not left to its lease.
+//! adopter that gave up finds the hold with another owner, or gone. If the hold was adopted by nobody, such an attempt moves the hold, which then
+//! ends with its lease. Of two adopters one gets the hold. A hold whose guard goes on can't be adopted: guard and adopter would both believe in
+//! the hold. An adopter without an answer until its outage limit withdraws its request: an adopted hold is released then, and not left to its lease.
 
 use std::fmt;
 use std::str::FromStr;
@@ -141,7 +141,7 @@ fn parse(text: &str) -> Option<HandOver> {
 }
 
 impl<O: Ownership> Guard<O> {
-    /// Gives the hold to whoever adopts it: another process, which goes on where this one ends. From now on this client neither renews nor
+    /// Leaves the hold to another process, which adopts the hold and goes on where this process ends. From now on this client neither renews nor
     /// releases it: the lock is free when the lease ends, unless [`Client::adopt`] takes the hold over before. The store is not told.
     ///
     /// ```

@@ -200,7 +200,7 @@ impl Counters {
         self.crossing.lock().knew_by_answer(request)
     }
 
-    /// The hold of this request waits for whoever adopts it.
+    /// The hold of this request waits for an adopter.
     pub(crate) fn handed_over(&self, request: RequestId) {
         self.crossing.lock().handed_over(request);
     }
