@@ -32,6 +32,7 @@ pub struct ManualClock(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     state: Mutex<ManualState>,
+    /// A thread fell asleep or left, or may run: for the threads that wait in real time.
     changed: Condvar,
 }
 
@@ -64,6 +65,8 @@ struct Thread {
     /// How many calls of this library it is in (an injected delay sleeps inside another call).
     depth: usize,
     asleep: Option<Sleep>,
+    /// Its sleep ends, or may end: each thread has a bell of its own, so that a step wakes nobody but the threads that are due.
+    bell: Arc<Condvar>,
 }
 
 struct Sleep {
@@ -85,6 +88,7 @@ pub(super) enum Role {
 pub struct Attendance {
     clock: ManualClock,
     thread: ThreadId,
+    bell: Arc<Condvar>,
 }
 
 /// The calling thread's part as the driver of a [`ManualClock`], until this is dropped.
@@ -178,13 +182,19 @@ impl ManualClock {
         if role == Role::Background {
             state.announced = state.announced.saturating_sub(1);
         }
-        let thread = state.threads.entry(id).or_insert(Thread { role, depth: 0, asleep: None });
+        let thread = state.threads.entry(id).or_insert_with(|| Thread {
+            role,
+            depth: 0,
+            asleep: None,
+            bell: Arc::default(),
+        });
         thread.depth += 1;
+        let bell = Arc::clone(&thread.bell);
         // A thread of the library begins when the driver rests.
         while role == Role::Background && state.is_held() {
             self.0.changed.wait(&mut state);
         }
-        Attendance { clock: self.clone(), thread: id }
+        Attendance { clock: self.clone(), thread: id, bell }
     }
 
     pub(super) fn announce(&self) {
@@ -195,10 +205,7 @@ impl ManualClock {
         let mut state = self.0.state.lock();
         raise();
         let address = address_of(signal);
-        for thread in state.threads.values_mut() {
-            thread.asleep.take_if(|sleep| sleep.signal == address);
-        }
-        self.0.changed.notify_all();
+        state.wake(|sleep| sleep.signal == address);
     }
 
     /// `give_up_at`: in real time, for a clock that does not move.
@@ -215,8 +222,7 @@ impl ManualClock {
         loop {
             let is_due = deadline.is_some_and(|deadline| deadline <= state.now);
             let woken = if raised() { Some(Woken::Raised) } else { is_due.then_some(Woken::TimeOut) };
-            // After every wake-up, also one for another thread: `raise` and `wake_the_due` mark this thread as awake only if it
-            // has to run.
+            // After every wake-up, also a needless one: `ManualState::wake` marks this thread as awake only if it has to run.
             if let Some(woken) = woken {
                 if !state.is_held() {
                     self.drive_on(&mut state, rests);
@@ -229,9 +235,9 @@ impl ManualClock {
                 self.0.changed.notify_all();
             }
             match give_up_at {
-                None => self.0.changed.wait(&mut state),
+                None => attendance.bell.wait(&mut state),
                 Some(at) => {
-                    if self.0.changed.wait_until(&mut state, at).timed_out() && !raised() {
+                    if attendance.bell.wait_until(&mut state, at).timed_out() && !raised() {
                         self.drive_on(&mut state, rests);
                         return leave(state, attendance, Woken::TimeOut);
                     }
@@ -245,7 +251,7 @@ impl ManualClock {
         let drives = state.driver == Some(thread::current().id());
         if drives {
             state.resting += 1;
-            self.0.changed.notify_all();
+            self.let_run(state);
         }
         drives
     }
@@ -271,10 +277,15 @@ impl ManualClock {
 
     fn wake_the_due(&self, state: &mut ManualState) {
         let now = state.now;
-        for thread in state.threads.values_mut() {
-            thread.asleep.take_if(|sleep| sleep.deadline.is_some_and(|deadline| deadline <= now));
-        }
+        state.wake(|sleep| sleep.deadline.is_some_and(|deadline| deadline <= now));
+    }
+
+    /// The driver rests or ends: who was held may run.
+    fn let_run(&self, state: &ManualState) {
         self.0.changed.notify_all();
+        for thread in state.threads.values() {
+            thread.bell.notify_one();
+        }
     }
 
     /// Waits until every thread inside the library sleeps.
@@ -303,6 +314,15 @@ impl ManualClock {
 }
 
 impl ManualState {
+    /// Marks the threads with such a sleep as awake, and rings their bells.
+    fn wake(&mut self, is_over: impl Fn(&Sleep) -> bool) {
+        for thread in self.threads.values_mut() {
+            if thread.asleep.take_if(|sleep| is_over(sleep)).is_some() {
+                thread.bell.notify_one();
+            }
+        }
+    }
+
     /// Whether the threads that sleep have to sleep on, since the driver runs.
     fn is_held(&self) -> bool {
         self.resting == 0 && self.driver.is_some_and(|driver| driver != thread::current().id())
@@ -353,8 +373,9 @@ impl Drop for Attendance {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.0.0.state.lock().driver = None;
-        self.0.0.changed.notify_all();
+        let mut state = self.0.0.state.lock();
+        state.driver = None;
+        self.0.let_run(&state);
     }
 }
 

@@ -136,7 +136,7 @@ fn a_thread_of_the_program_that_sleeps_is_a_waiter_and_no_other() {
         (Role::Background, asleep(), 0),
         (Role::Background, None, 0),
     ] {
-        state.threads.insert(thread::current().id(), Thread { role, depth: 1, asleep });
+        state.threads.insert(thread::current().id(), Thread { role, depth: 1, asleep, bell: Arc::default() });
         assert_eq!(state.waiters(), waiters);
     }
 }
