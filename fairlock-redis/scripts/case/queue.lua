@@ -6,14 +6,15 @@ if used and waits and told_ticket == '0' and not own and not grace_left and numb
   clock = clock_at(pulse, clock, rank > 0 and least)
   local place = head and clock >= tonumber(rests) and read_place(head, texts[4])
   local is_behind = place and place.capacity == capacity and used + place.units > tonumber(capacity)
-    and place.deadline - clock > math.max(least, ttl) / 2 -- `hear` may forget the least one.
+    and place.deadline - clock > math.max(least, ttl) / 2 -- The least one may grow below, up to this one.
   local has_to_wait = is_full or is_behind or not head and used + units > tonumber(capacity)
   -- A number may be below tickets of the queue if the record was lost alone: then the rule decides.
   local is_next = (texts[1] or rank == 0 and '' or number) < number
   if has_to_wait and is_next and not texts[3] then
     local left = first_end and end_of(first_end) - now or call('PTTL', lock)
     if rank == 0 then pulse, least, rests = nil, ttl, '0' end
-    if tonumber(ttl) < tonumber(least) or now - (pulse or now) > least / 2 then least = ttl end -- See `hear`.
+    if now - (pulse or now) > least / 2 then least = text(math.floor(least * 3 / 2)) end -- See `hear`.
+    if tonumber(ttl) < tonumber(least) then least = ttl end
     local keep = keep_anew(waiters, pulse, ttl)
     call('ZADD', waiters, 'XX', '0', 'nobody') -- A full server refuses the first write, or none.
     local is_new = keep and call('PEXPIRE', record, keep) == 0

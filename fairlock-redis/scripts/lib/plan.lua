@@ -25,12 +25,13 @@ local function grant(holds, queue, plan, member, place, lease)
   plan.grants[#plan.grants + 1], plan.grants[member] = it, it
 end
 
--- Hears a waiter: its place lasts for another `ttl`. A waiter that names its ticket knows it. The queue's least TTL starts
--- anew when the clock was held back: otherwise one short wait would slow the clock for as long as anybody waits. (No waiter with the
--- least TTL has been heard for longer than a live waiter can be silent. If all stood still, such a waiter is heard long before the clock
--- can be held back again.) `asks` is the longest TTL of the waiters that ask in this script: `write` lets queue and record outlive it.
+-- Hears a waiter: its place lasts for another `ttl`. A waiter that names its ticket knows it. The queue's least TTL grows by half
+-- when the clock was held back: otherwise one short wait would slow the clock for as long as anybody waits. (A live waiter is heard every
+-- third of its TTL, so none has a TTL below one and a half times the least one. If all stood still, such a waiter is heard long before the
+-- clock can be held back again.) `asks` is the longest TTL of the waiters that ask in this script: `write` lets queue and record outlive it.
 local function hear(queue, place, ttl, ticket)
-  if not queue.head or queue.is_held_back or ttl < queue.ttl then queue.ttl = ttl end
+  local least = not queue.head and ttl or queue.is_held_back and math.floor(queue.ttl * 3 / 2) or queue.ttl
+  queue.ttl = math.min(least, ttl)
   queue.is_held_back, queue.asks = nil, math.max(queue.asks or 0, ttl)
   place.deadline, place.is_deaf = queue.clock + ttl, string.find(options, 'd', 1, true)
   if ticket == tonumber(place.ticket) then place.is_new = nil end

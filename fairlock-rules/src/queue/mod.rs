@@ -326,13 +326,19 @@ impl Clock {
         self.pulse = self.pulse.saturating_add(now.saturating_sub(since.max(self.pulse)));
     }
 
-    /// A waiter with this time to live was heard. The least time to live is forgotten when the clock was held back: no waiter with
-    /// that time has been heard for longer than a live waiter can be silent. (If all stood still, such a waiter is heard long before
-    /// the clock can be held back again.) Otherwise one short wait would slow the clock for as long as anybody waits.
+    /// A waiter with this time to live was heard. The least time to live grows by half when the clock was held back: a live waiter is heard
+    /// every third of its time, so none has had a time below one and a half times the least one. (If all stood still, such a waiter is
+    /// heard long before the clock can be held back again.) Otherwise one short wait would slow the clock for as long as anybody waits.
+    /// The least time to live does not become that of the waiter that is heard: live waiters may have shorter ones, and would be overdue
+    /// if all stood still before they were heard.
     fn count_ttl(&mut self, ttl: Duration, queue_is_empty: bool) {
         self.longest_ttl = if queue_is_empty { ttl } else { self.longest_ttl.max(ttl) };
-        let is_forgotten = queue_is_empty || std::mem::take(&mut self.is_held_back);
-        self.least_ttl = if is_forgotten { ttl } else { self.least_ttl.min(ttl) };
+        let least = match std::mem::take(&mut self.is_held_back) {
+            _ if queue_is_empty => ttl,
+            true => self.least_ttl.saturating_add(self.half_ttl()),
+            false => self.least_ttl,
+        };
+        self.least_ttl = least.min(ttl);
     }
 
     /// When the last operation is so long ago that no waiter can be alive, by the store's clock: this clock stands still meanwhile.

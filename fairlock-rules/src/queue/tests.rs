@@ -144,19 +144,34 @@ fn a_pause_makes_no_waiter_overdue_whatever_the_times_to_live() {
 /// Else a short wait would slow the clock for as long as anybody waits.
 #[test]
 fn the_least_time_to_live_is_forgotten_when_it_is_silent() {
-    let mut fixture = Fixture::of(1);
+    let mut fixture = Fixture::of(0);
+    fixture.joins(0, 0, 8);
     fixture.joins(1, 0, 60);
     fixture.queue.remove(1);
-    fixture.is_heard_with(1, 20, 60, None);
-    assert_eq!(fixture.queue.clock(), Duration::from_millis(2500), "by half of the shorter time");
-    fixture.is_heard_with(1, 40, 60, None);
-    assert_eq!(fixture.queue.clock(), Duration::from_millis(22_500));
+    let mut moved = |second| {
+        let before = fixture.queue.clock();
+        fixture.is_heard_with(1, second, 60, None);
+        fixture.queue.clock() - before
+    };
+    let all: Vec<_> = [20, 40, 60, 80, 100].map(&mut moved).map(|by| by.as_secs()).to_vec();
+    assert_eq!(all, [4, 6, 9, 13, 20], "half of the time of the one that left, which grows by half");
     // A live one that has it speaks again, and at once it counts.
-    fixture.joins(0, 40, 5);
-    fixture.is_heard_with(1, 42, 60, None);
-    fixture.is_heard_with(0, 42, 5, None);
-    fixture.is_heard_with(1, 52, 60, None);
-    assert_eq!(fixture.queue.clock(), Duration::from_millis(27_000));
+    fixture.joins(0, 100, 5);
+    fixture.is_heard_with(1, 110, 60, None);
+    assert_eq!(fixture.left(0, 110), Some(Duration::from_millis(2500)));
+}
+
+/// A waiter with a short time leaves, and then one with a long time is heard first: the one with a time between is alive.
+#[test]
+fn a_pause_after_a_short_wait_makes_no_waiter_overdue() {
+    let mut fixture = Fixture::of(0);
+    fixture.joins(0, 0, 2);
+    fixture.joins(1, 0, 12);
+    fixture.joins(2, 0, 60);
+    fixture.queue.remove(1);
+    fixture.is_heard_with(2, 2, 60, None);
+    fixture.is_heard_with(2, 42, 60, None);
+    assert_eq!(fixture.first_at(42), Some(2));
 }
 
 #[test]
