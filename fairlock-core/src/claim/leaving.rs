@@ -136,11 +136,13 @@ impl Claim {
     }
 
     /// An attempt to tell the server of the end was not answered.
-    pub(crate) fn leaving_failed(&self, error: BackendError) {
+    pub(crate) fn leaving_failed(&self, error: BackendError, now: Instant) {
         if let Phase::Leaving(leaving) = &mut self.lock_state().phase {
             leaving.failures += 1;
-            if !error.kind().is_transient() {
-                self.task_is_due(); // after other errors the task waits on, for as long as an outage may last
+            // After an error that passes the task waits on, for as long as an outage may last. When that is over the watchdog wakes the
+            // task; in a shutdown, which has no watchdog, the next failure does.
+            if !error.kind().is_transient() || leaving.task_until.is_some_and(|until| until <= now) {
+                self.task_is_due();
             }
             leaving.last_error = Some(error);
         }

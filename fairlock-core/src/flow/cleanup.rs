@@ -155,15 +155,15 @@ impl<'a> CleanupRun<'a> {
         errors: Vec<(Arc<Claim>, BackendError)>,
         others_answer: bool,
     ) {
+        let now = self.parts.config.now();
         if self.parts.config.stop.is_stopped() {
             // Each waits for its own pause, and the shutdown has a line of its own.
-            return errors.into_iter().for_each(|(claim, error)| claim.leaving_failed(error));
+            return errors.into_iter().for_each(|(claim, error)| claim.leaving_failed(error, now));
         }
-        let now = self.parts.config.now();
         // The pause is set before the claims' callers learn of the failure, since they look at both.
         let after = self.parts.backlog.retries.failed(now, self.parts.config.longest_pause());
         for (claim, error) in &errors {
-            claim.leaving_failed(error.clone());
+            claim.leaving_failed(error.clone(), now);
         }
         drop(taken); // put back before the cleanups that are over are taken out
         if after == AfterFailure::PausesBegin {

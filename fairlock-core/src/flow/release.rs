@@ -152,7 +152,7 @@ impl<'a> Parts<'a> {
                 Ok(answer) => break self.ledger.released(claim, token, held_for, answer, unanswered > 0),
                 Err(error) => {
                     unanswered += 1;
-                    claim.leaving_failed(error.clone());
+                    claim.leaving_failed(error.clone(), claim.config.now());
                     let wait = time::pause(unanswered);
                     let hopeless = !error.kind().is_transient();
                     if hopeless || effort == Effort::Once || claim.config.now() + wait >= give_up_at {

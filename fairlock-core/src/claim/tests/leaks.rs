@@ -48,9 +48,9 @@ fn a_hold_tells_how_long_it_has_lasted_also_when_it_is_over() {
 fn failed_attempts_to_leave_are_counted_with_their_last_error() {
     let case = held().leaving().none().unlock().leaving().is(Some((0, None::<&str>)));
     assert!(matches!(case.claim.leaving(), Some((0, None))));
-    case.claim.leaving_failed(unavailable());
+    case.claim.leaving_failed(unavailable(), case.start);
     let seen = case.claim.signal.generation();
-    case.claim.leaving_failed(BackendError::new(BackendErrorKind::Denied, "last"));
+    case.claim.leaving_failed(BackendError::new(BackendErrorKind::Denied, "last"), case.start);
     assert!(case.claim.signal.generation() > seen, "callers look again");
     case.leaving().is(Some((2, Some("last")))).retire().leaving().none();
 }

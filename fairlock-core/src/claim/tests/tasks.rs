@@ -1,5 +1,8 @@
 //! The claim of a task: who asks for it, who ends its wait, and for how long its grant is kept.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+
 use super::*;
 
 /// The watchdog leaves the first attempt to a thread for tasks, until that thread gives the claim up.
@@ -92,8 +95,29 @@ fn a_release_has_errors_of_its_own() {
     case.claim.tell_by(case.start + S);
     assert!(matches!(case.claim.release_step(), ReleaseStep::UnderWay(None)));
     let case = case.at(S).dog().tells().dog().waits_for_ever(); // it was told
-    case.claim.leaving_failed(unavailable());
+    case.claim.leaving_failed(unavailable(), case.start);
     assert!(matches!(case.claim.release_step(), ReleaseStep::UnderWay(Some(_))));
     case.claim.retire();
     assert!(matches!(case.claim.release_step(), ReleaseStep::Released));
+}
+
+/// A shutdown has no watchdog that would wake the task at its time.
+#[test]
+fn a_failure_after_the_time_of_a_task_wakes_the_task() {
+    struct Wakes(AtomicUsize);
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let case = claim().as_task().begin_to_ask().yes().answer(rank(1)).leave().push().yes();
+    let case = case.task().gets(7).unlock().last();
+    let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
+    case.claim.tell_by(case.start + S);
+    // The task is due once more for its grant.
+    for (after, woken) in [(ms(0), 1), (ms(999), 1), (S, 2)] {
+        case.claim.register(&Waker::from(Arc::clone(&wakes)));
+        case.claim.leaving_failed(unavailable(), case.start + after);
+        assert_eq!(wakes.0.load(Ordering::SeqCst), woken, "after {after:?}");
+    }
 }
