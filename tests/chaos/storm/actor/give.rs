@@ -105,7 +105,7 @@ impl Actor {
                 false => AnyGuard::Owned(using.client.adopt(&hold)?),
             })
         };
-        let asked = self.world.now();
+        let (asked, lease) = (self.world.now(), using.life.settings.lease);
         let adopted = self.call(format!("adopt {text}"), &adopter, Limit::AtOnce, &CancelToken::new(), adopt);
         self.world
             .count(&format!("adopt: {}", adopted.as_ref().map_or_else(judge::kind, |_| "ok".to_owned())));
@@ -117,9 +117,10 @@ impl Actor {
                 let ask = Ask { owner: None, by_task: true, terms: Terms::Renewed, ..ask };
                 self.guards.push(Guard { guard, ask, holds, using });
             }
-            // A lease that is over, or an operator.
+            // A lease that is over, that of the hold or that of an adoption whose answer was lost; or an operator.
             Err(Error::Lost(lost))
-                if self.world.now() >= began + left || self.world.was_forced(&lost.lock) => {}
+                if self.world.now() >= (began + left).min(asked + lease)
+                    || self.world.was_forced(&lost.lock) => {}
             Err(error) => {
                 self.judge(&error, (asked, &CancelToken::new()), &adopter, "adopt", Reasons::default());
             }
