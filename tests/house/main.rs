@@ -6,5 +6,6 @@ mod floors;
 mod guide;
 #[cfg(feature = "servers")]
 mod guide_on_redis;
+mod lock_files;
 mod sizes;
 mod surface;
