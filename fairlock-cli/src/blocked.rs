@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Ls, Server};
 use crate::exit::{Exit, Failure};
-use crate::kind::{held_by, units};
+use crate::kind::{capacity, held_by, units};
 use crate::names::escaped;
 use crate::report::{JSON_VERSION, say};
 use crate::screen::{Picture, watch};
@@ -184,6 +184,11 @@ impl Seen {
         self.state.queue.iter().filter(|waiter| !waiter.is_absent())
     }
 
+    /// Whether the waiter fits beside so many units.
+    fn has_room(&self, waiter: &Waiter, taken: u32) -> bool {
+        waiter.units <= capacity(&self.state, waiter).saturating_sub(taken)
+    }
+
     fn is_waited_for(&self) -> bool {
         self.waiters().next().is_some()
     }
@@ -264,9 +269,9 @@ fn stuck(locks: &[Seen]) -> HashSet<&OwnerId> {
     loop {
         let before = stuck.len();
         for lock in locks {
-            let free = free_in_the_end(lock, &stuck);
+            let taken = taken_in_the_end(lock, &stuck);
             // The waiters ahead get the lock first, and give it back.
-            for waiter in lock.waiters().take_while(|waiter| waiter.units <= free) {
+            for waiter in lock.waiters().take_while(|waiter| lock.has_room(waiter, taken)) {
                 stuck.remove(&waiter.owner);
             }
         }
@@ -276,11 +281,10 @@ fn stuck(locks: &[Seen]) -> HashSet<&OwnerId> {
     }
 }
 
-/// The units that are free once all holders have gone on that can.
-fn free_in_the_end(lock: &Seen, stuck: &HashSet<&OwnerId>) -> u32 {
+/// The units that are taken once all holders have gone on that can.
+fn taken_in_the_end(lock: &Seen, stuck: &HashSet<&OwnerId>) -> u32 {
     let holders = lock.state.holders.iter().filter(|holder| stuck.contains(&holder.owner));
-    let taken = holders.fold(0_u32, |sum, holder| sum.saturating_add(holder.units));
-    lock.state.capacity.unwrap_or(1).saturating_sub(taken)
+    holders.fold(0_u32, |sum, holder| sum.saturating_add(holder.units))
 }
 
 /// Who blocks the stuck waiter: a stuck holder, or, if there is room beside the holders, the stuck waiter ahead. With the lock that the
@@ -291,7 +295,7 @@ fn blocker<'a>(
     waiter: &Waiter,
     lock: &'a Seen,
 ) -> Option<(&'a Waiter, &'a Seen, Option<&'a Holder>)> {
-    if waiter.units > free_in_the_end(lock, stuck) {
+    if !lock.has_room(waiter, taken_in_the_end(lock, stuck)) {
         let holder = lock.state.holders.iter().find(|holder| stuck.contains(&holder.owner))?;
         let waits = |seen: &'a Seen| seen.wait(&holder.owner).map(|wait| (wait, seen, Some(holder)));
         return locks.iter().find_map(waits);

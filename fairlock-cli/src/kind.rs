@@ -1,6 +1,6 @@
 //! Kinds of locks in words: who holds a lock, and how.
 
-use fairlock::admin::{Holder, LockState};
+use fairlock::admin::{Holder, LockState, Waiter};
 
 use crate::duration;
 use crate::names::escaped;
@@ -23,6 +23,20 @@ pub(crate) fn name_of(state: &LockState) -> Option<&'static str> {
 /// How many permits there are, of a semaphore.
 pub(crate) fn permits(state: &LockState) -> Option<u32> {
     state.capacity.filter(|capacity| *capacity != ALL)
+}
+
+/// How many units the lock has for this waiter: semaphores of one name may have different numbers of permits.
+pub(crate) fn capacity(state: &LockState, waiter: &Waiter) -> u32 {
+    waiter.capacity.or(state.capacity).unwrap_or(1)
+}
+
+/// What a waiter wants, and of how many permits if its number is not the lock's.
+pub(crate) fn wanted(state: &LockState, waiter: &Waiter) -> Option<String> {
+    let of = capacity(state, waiter);
+    match permits(state) {
+        Some(permits) if permits != of => Some(format!("{} of {of} permits", waiter.units)),
+        _ => units(state, waiter.units),
+    }
 }
 
 /// What a holder has, or a waiter wants; none where all want the same.

@@ -86,7 +86,7 @@ fn to_text(options: &Show, state: &LockState) -> String {
     let _ = writeln!(text, "queue   {waiting}{absent}");
     let mut next = options.from;
     for waiter in &state.queue {
-        write_waiter(&mut text, next, waiter, kind::units(state, waiter.units), options.wide);
+        write_waiter(&mut text, next, waiter, kind::wanted(state, waiter), options.wide);
         next += 1;
     }
     if !state.queue.is_empty() && next <= state.queue_length {
@@ -164,7 +164,7 @@ fn to_picture(options: &Show, state: &LockState, place: &str) -> Picture {
                 number.to_string(),
                 time(waiter.waiting),
                 left,
-                kind::units(state, waiter.units).unwrap_or_default(),
+                kind::wanted(state, waiter).unwrap_or_default(),
                 String::new(),
             ],
         });
@@ -215,7 +215,8 @@ pub(crate) fn to_json(name: &str, state: &LockState, first: u64) -> Value {
         let (host, process) = process_of(&waiter.label);
         json!({
             "number": number, "owner": waiter.owner.as_str(), "label": waiter.label, "host": host, "process": process,
-            "units": waiter.units, "waiting_ms": millis(waiter.waiting), "place_left_ms": millis(waiter.place_left),
+            "units": waiter.units, "permits": waiter.capacity.filter(|_| kind::permits(state).is_some()),
+            "waiting_ms": millis(waiter.waiting), "place_left_ms": millis(waiter.place_left),
             "absent": waiter.is_absent(), "traceparent": waiter.traceparent,
         })
     };
@@ -293,6 +294,25 @@ mod tests {
             json: false,
             exit_code: false,
         }
+    }
+
+    /// A waiter that names another number of permits than the last grant did.
+    #[test]
+    fn a_waiter_with_another_number_of_permits_is_shown_with_it() {
+        let mut state = LockState::default();
+        state.capacity = Some(8);
+        state.holders = vec![Holder::new(OwnerId::new("a:1"), 1)];
+        let waiter = |capacity| {
+            let mut waiter = Waiter::new(OwnerId::new(&format!("b:{capacity}")));
+            waiter.capacity = Some(capacity);
+            waiter
+        };
+        state.queue = vec![waiter(5), waiter(8)];
+        let text = to_text(&options(), &state);
+        assert!(text.contains("kind    semaphore: 1 of 8 permits are held\n"), "{text}");
+        assert!(text.contains("b:5, 1 of 5 permits\n") && text.contains("b:8, 1 permit\n"), "{text}");
+        let json = to_json("x", &state, 0);
+        assert_eq!((&json["permits"], &json["queue"][0]["permits"]), (&json!(8), &json!(5)));
     }
 
     /// A hundred of many holders are shown, and the others are counted.

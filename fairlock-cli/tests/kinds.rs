@@ -48,11 +48,12 @@ fn a_name_of_another_kind_is_refused_and_the_message_says_both() {
         ("--plain x", "an exclusive lock: use another name"),
         ("--shared x", "a read-write lock: use another name"),
         ("--write x", "a read-write lock: use another name"),
-        ("--permits 8 x", "8: all clients name the same number; for another one use a new name"),
+        ("--permits 1 x", "a semaphore of 1 permit: use another name"),
     ] {
         let is = "fairlock: lock `x` is in use for something else: it is a semaphore of 5 permits, and you asked for";
         host.runs(options, "echo no").is(125, "", &format!("{is} {asked}\n"));
     }
+    host.runs("--permits 8 x", "echo yes").is(0, "yes\n", "");
     permit.unlock().unwrap();
 }
 

@@ -303,7 +303,8 @@ macro_rules! conformance_tests {
             a_large_request_is_not_passed_by_small_ones
             a_try_does_not_pass_a_large_request
             a_release_grants_all_that_fit
-            another_number_of_permits_is_refused
+            each_client_goes_by_its_own_number_of_permits
+            a_greater_number_behind_is_served_by_a_heartbeat
             more_than_there_are_is_refused
             one_of_five_is_taken_by_force
             adopted_permits_are_taken_once

@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use fairlock_core::{Error, LockKind, LostCause, Request};
+use fairlock_core::{Error, LockKind, LostCause};
 
-use super::shared::{assert_mismatch, assert_waits, granted, is_kept, semaphores};
-use super::{Harness, LEASE, PATIENCE, Promise, client, client_to_be_told, until, until_told};
+use super::shared::{assert_waits, granted, is_kept, semaphores};
+use super::{
+    Harness, LEASE, PATIENCE, Promise, SLACK, client, client_to_be_told, client_with, until, until_told,
+};
 
 /// Eight threads in four clients take one to three of three permits, and all of them get their turns.
 pub fn no_more_permits_than_there_are(harness: &impl Harness) {
@@ -100,25 +102,64 @@ pub fn a_release_grants_all_that_fit(harness: &impl Harness) {
     harness.assert_nothing_is_left("fit");
 }
 
-/// The error has both numbers. A semaphore that is not in use takes the number of the next that asks.
-pub fn another_number_of_permits_is_refused(harness: &impl Harness) {
+/// The number may be raised and lowered while clients that name the other one go on: by its own number no client has too many beside it.
+pub fn each_client_goes_by_its_own_number_of_permits(harness: &impl Harness) {
     let Some([five]) = semaphores(harness, "number", 5) else { return };
     let [eight] = semaphores(harness, "number", 8).unwrap();
-    let permit = five.acquire().unwrap();
-    match eight.try_acquire() {
-        Err(error @ Error::Mismatch { .. }) => {
-            let message = error.to_string();
-            assert!(["`number`", "5", "8"].iter().all(|part| message.contains(part)), "{message}");
-        }
-        other => panic!("{other:?}"),
+    let all = five.acquire_many(5).unwrap();
+    assert!(five.try_acquire().unwrap().granted().is_none());
+    assert!(eight.try_acquire_many(4).unwrap().granted().is_none());
+    let three = eight.try_acquire_many(3).unwrap().granted().expect("five of eight are taken");
+    let (first, second) = (five.request().unwrap(), eight.request().unwrap());
+    assert_waits(&first, 0);
+    assert_waits(&second, 1);
+    let state = five.admin().inspect().unwrap();
+    assert_eq!((state.taken(), state.capacity), (8, Some(8)), "the number of the last grant");
+    let capacities: Vec<_> = state.queue.iter().map(|waiter| waiter.capacity).collect();
+    assert_eq!(capacities, [Some(5), Some(8)]);
+
+    // The number is raised: a waiter that finds too many by its own number keeps its turn.
+    assert!(all.renew().is_ok() && three.renew().is_ok());
+    three.unlock().unwrap();
+    assert!(first.decided().try_recv().is_err() && second.decided().try_recv().is_err());
+    assert!(eight.try_acquire().unwrap().granted().is_none(), "waiters go first");
+    all.unlock().unwrap();
+    let (first, second) = (granted(first), granted(second));
+    assert!(first.token() < second.token());
+
+    // And lowered.
+    let most = eight.acquire_many(4).unwrap();
+    let last = five.request().unwrap();
+    assert_waits(&last, 0);
+    first.unlock().unwrap();
+    assert!(last.decided().try_recv().is_err(), "five of five are taken");
+    second.unlock().unwrap();
+    let last = granted(last);
+    assert!(five.try_acquire().unwrap().granted().is_none());
+    for guard in [most, last] {
+        guard.unlock().unwrap();
     }
-    assert_mismatch(eight.request().and_then(Request::wait));
-    assert_eq!(five.admin().inspect().unwrap().queue_length, 0);
-    permit.unlock().unwrap();
-    let permit = eight.acquire_many(8).unwrap();
-    assert_mismatch(five.acquire());
-    permit.unlock().unwrap();
     harness.assert_nothing_is_left("number");
+}
+
+/// A waiter behind the first that names a greater number has its turn by its own heartbeat, where no release brings it.
+pub fn a_greater_number_behind_is_served_by_a_heartbeat(harness: &impl Harness) {
+    if !is_kept(harness, LockKind::Semaphore { permits: 5 }) {
+        return;
+    }
+    let [five, eight] =
+        [5, 8].map(|permits| client_with(harness, SLACK * 3).semaphore("greater", permits).unwrap());
+    let held = [(); 5].map(|()| five.acquire().unwrap());
+    let (first, second) = (five.request().unwrap(), eight.request_many(3).unwrap());
+    assert_waits(&second, 1);
+    let [one, rest @ ..] = held;
+    one.unlock().unwrap();
+    let first = granted(first);
+    harness.pass(SLACK * 2); // a heartbeat
+    let second = granted(second);
+    assert_eq!(five.admin().inspect().unwrap().taken(), 8);
+    drop((first, second, rest));
+    harness.assert_nothing_is_left("greater");
 }
 
 /// No server is asked: it could never be granted.

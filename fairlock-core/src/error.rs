@@ -90,7 +90,7 @@ pub enum Error {
         /// What was found.
         source: Box<BackendError>,
     },
-    /// The name is in use for a lock of another kind, or for a semaphore with another number of permits.
+    /// The name is in use for a lock of another kind.
     #[non_exhaustive]
     Mismatch {
         /// The lock.

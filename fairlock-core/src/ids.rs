@@ -331,10 +331,14 @@ impl LockKind {
         }
     }
 
-    /// Whether locks of both kinds may have one name: those of one capacity. Fair and plain handles and semaphores of one permit are
-    /// one lock; semaphores with different numbers of permits exclude each other.
+    /// Whether locks of both kinds may have one name. Fair and plain handles and semaphores of one permit are one lock; so are
+    /// semaphores of two permits or more, each of which goes by its own number.
     pub const fn agrees_with(self, other: LockKind) -> bool {
-        self.capacity() == other.capacity()
+        const fn has_parts(capacity: u32) -> bool {
+            1 < capacity && capacity < u32::MAX
+        }
+        let (own, other) = (self.capacity(), other.capacity());
+        own == other || has_parts(own) && has_parts(other)
     }
 
     /// Whether several holders may hold it together.
@@ -443,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_one_capacity_may_have_one_name() {
+    fn exclusive_locks_or_semaphores_may_have_one_name() {
         let semaphore = |permits| LockKind::Semaphore { permits };
         let kinds = [
             (LockKind::Fair, 1, false, "fair lock"),
@@ -451,11 +455,13 @@ mod tests {
             (LockKind::ReadWrite, u32::MAX, true, "read-write lock"),
             (semaphore(1), 1, true, "semaphore of 1 permit"),
             (semaphore(5), 5, true, "semaphore of 5 permits"),
+            (semaphore(8), 8, true, "semaphore of 8 permits"),
         ];
+        let class = |capacity| if matches!(capacity, 1 | u32::MAX) { capacity } else { 2 };
         for (kind, capacity, is_shared, text) in kinds {
             assert_eq!((kind.capacity(), kind.is_shared(), &*kind.to_string()), (capacity, is_shared, text));
             for (other, of_other, ..) in kinds {
-                assert_eq!(kind.agrees_with(other), capacity == of_other, "{kind}, {other}");
+                assert_eq!(kind.agrees_with(other), class(capacity) == class(of_other), "{kind}, {other}");
             }
         }
     }

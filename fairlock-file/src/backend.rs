@@ -140,7 +140,7 @@ impl Backend for FileBackend {
         let acquire = |ask: &Acquire<'_>| {
             let place = &ask.place;
             let (answer, ahead) = self.step_by(patience, &place.lock.name, |entry, context| {
-                entry.end_gone(context, place.units);
+                entry.end_gone(context, place.lock.kind, place.units);
                 let answer = entry.acquire(context, ask);
                 let waits = matches!(answer, Ok(Acquired::Queued { .. } | Acquired::Busy { .. }));
                 let ahead = if waits && place.wait != Wait::No { ahead_of(entry, place) } else { Vec::new() };
@@ -172,8 +172,10 @@ impl Backend for FileBackend {
         let patience = self.patience(items.iter().map(|item| &lock_of(item).name));
         renew_by_lock(items, |lock, items| {
             let renewed = self.step_by(patience, lock, |entry, context| {
-                if items.iter().any(|item| matches!(item, Renew::Place { .. })) {
-                    entry.end_gone(context, u32::MAX);
+                if let Some(Renew::Place { place, .. }) =
+                    items.iter().find(|item| matches!(item, Renew::Place { .. }))
+                {
+                    entry.end_gone(context, place.lock.kind, u32::MAX);
                 }
                 let answers = entry.renew(context, items);
                 let waits = items.iter().zip(&answers).filter_map(|pair| match pair {

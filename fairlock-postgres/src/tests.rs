@@ -306,12 +306,12 @@ fn locks_in_use_are_listed_page_by_page() {
 fn a_state_that_this_version_can_not_read_is_left_alone() {
     let ((backend, mut con), lock, ann) = (stage(), lock("x"), OwnerId::new("ann:1"));
     take(&backend, &lock, &ann);
-    con.script(r"update fairlock.lock set rev = rev + 1, state = '\x03'", soon()).unwrap();
+    con.script(r"update fairlock.lock set rev = rev + 1, state = '\x04'", soon()).unwrap();
     let error = only(backend.acquire(&[ask(&lock, &ann, 2)])).unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Unsupported);
-    assert!(error.message().contains("layout 3"), "{error}");
+    assert!(error.message().contains("layout 4"), "{error}");
     assert!(!error.message().contains("lock `x`"), "core names it: {error}");
-    assert_eq!(number(&mut con, r"select count(*) from fairlock.lock where state = '\x03'"), 1);
+    assert_eq!(number(&mut con, r"select count(*) from fairlock.lock where state = '\x04'"), 1);
 }
 
 #[test]

@@ -200,6 +200,8 @@ pub enum Wrong {
     SmallerPasses,
     /// Hand-on ends after one grant.
     OneGrantAScript,
+    /// A waiter fits by the number of permits of the last grant, and not by its own.
+    FitsByTheLastGrant,
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ struct OnPostgres<'a>(&'a PostgresServer, String, &'static str);
 
 /// With a new revision, as each write has: else an attempt that is under way would write over it.
 const STATES: &str =
-    r"update fairlock.lock set state = '\x03' || substring(state from 2), rev = rev + 1 where state <> ''";
+    r"update fairlock.lock set state = '\x04' || substring(state from 2), rev = rev + 1 where state <> ''";
 const TABLES: &str =
     "alter table fairlock.lock rename to lock_2; update fairlock.meta set layout = 2, least_client = 2";
 
@@ -89,7 +89,7 @@ impl Store for OnFiles {
     fn plant(&self) {
         let mut bytes = fs::read(self.file()).unwrap();
         let (slot, other) = bytes.split_at_mut(2048);
-        slot[self.1] += if self.1 == Self::STATES { 2 } else { 1 }; // a state has layout 1 without a note
+        slot[self.1] += if self.1 == Self::STATES { 3 } else { 1 }; // this state has layout 1
         let sum = checksum(slot);
         slot[32..40].copy_from_slice(&sum.to_le_bytes());
         if self.1 == Self::STATES {

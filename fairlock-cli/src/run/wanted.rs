@@ -22,7 +22,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use fairlock::admin::{Holder, LockKind, LockState};
+use fairlock::admin::{Holder, LockKind, LockState, Waiter};
 use fairlock::owner::Owner;
 use fairlock::waits::crossbeam_channel_0_5::Receiver;
 use fairlock::waits::{Request, UnlessCrowded, UnlessGranted};
@@ -31,7 +31,7 @@ use fairlock::{Client, Guard, Lock, Lost, Result, Semaphore, TryLock};
 use crate::args::Run;
 use crate::duration;
 use crate::exit::Failure;
-use crate::kind::holder_name;
+use crate::kind::{self, holder_name};
 use crate::names::escaped;
 
 /// # Errors
@@ -125,6 +125,14 @@ impl Wanted {
                 lock.admin().inspect_queue(part)
             }
             Wanted::Permit(semaphore) => semaphore.admin().inspect_queue(part),
+        }
+    }
+
+    /// How many units the lock has for the program.
+    fn capacity(&self, state: &LockState) -> u32 {
+        match self {
+            Wanted::Permit(semaphore) => semaphore.permits(),
+            _ => state.capacity.unwrap_or(1),
         }
     }
 
@@ -237,26 +245,21 @@ impl Outer {
     fn keep(&self, lock: &Wanted, state: &LockState) -> Option<Failure> {
         let is_outer = |holder: &&Holder| self.0.iter().any(|owner| owner == holder.owner.as_str());
         let holder = state.holders.iter().find(is_outer)?;
-        let taken = state.holders.iter().filter(is_outer).map(|holder| u64::from(holder.units)).sum();
-        let most = capacity(state).saturating_sub(taken);
+        let taken: u64 = state.holders.iter().filter(is_outer).map(|holder| u64::from(holder.units)).sum();
         let name = escaped(lock.name());
         let outer = format!("the command that this one runs under, {}", named(holder));
-        if u64::from(lock.units()) > most {
+        if taken + u64::from(lock.units()) > u64::from(lock.capacity(state)) {
             let what = format!("{name} is held by {outer}: they would wait for each other");
             return Some(Failure::ours(what));
         }
-        let stuck =
-            state.queue.iter().find(|waiter| !waiter.is_absent() && u64::from(waiter.units) > most)?;
+        let has_room =
+            |waiter: &Waiter| taken + u64::from(waiter.units) <= u64::from(kind::capacity(state, waiter));
+        let stuck = state.queue.iter().find(|waiter| !waiter.is_absent() && !has_room(waiter))?;
         let first = escaped(stuck.label.as_deref().unwrap_or_else(|| stuck.owner.as_str()));
         Some(Failure::ours(format!(
             "{name}: {first} is ahead, and waits for {outer}: all would wait for ever"
         )))
     }
-}
-
-/// The units of the lock.
-fn capacity(state: &LockState) -> u64 {
-    state.capacity.map_or(1, u64::from)
 }
 
 fn named(holder: &Holder) -> String {

@@ -21,7 +21,7 @@ pub enum BackendErrorKind {
     Denied,
     /// The store has something else under the lock's name.
     Corrupt,
-    /// The name is in use for a lock of another kind, or with another number of permits. The message says both.
+    /// The name is in use for a lock of another kind. The message says both.
     Mismatch,
     /// The backend keeps no such locks; or a newer version of fairlock keeps the lock, in a layout that this version does not know
     /// (see [`BackendError::newer_layout`]). Nothing was changed.
@@ -72,9 +72,6 @@ impl BackendError {
         let (is, message) = (
             of_units(found),
             match asked {
-                LockKind::Semaphore { permits } if !matches!(found, 1 | u32::MAX) => format!(
-                    "you asked for {permits}: all clients name the same number; for another one use a new name"
-                ),
                 LockKind::Semaphore { permits: 1 } => {
                     "you asked for a semaphore of 1 permit: use another name".to_owned()
                 }

@@ -389,6 +389,8 @@ pub struct Waiter {
     pub request: Option<RequestId>,
     /// How many units the waiter wants.
     pub units: u32,
+    /// Of how many, of a lock of several units: semaphores of one name may have different numbers of permits.
+    pub capacity: Option<u32>,
     /// For how long it has waited, where the discipline keeps it.
     pub waiting: Option<Duration>,
     /// How long until the place counts as abandoned; zero if it does.
@@ -406,6 +408,7 @@ impl Waiter {
             owner,
             request: None,
             units: 1,
+            capacity: None,
             waiting: None,
             place_left: None,
             label: None,

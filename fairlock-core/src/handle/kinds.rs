@@ -265,9 +265,11 @@ as_lock!(AsyncRwLock, all write, AsyncAdmin);
 /// # Ok::<(), fairlock::Error>(())
 /// ```
 ///
+/// The number may be changed in a running fleet, from 2 permits on: clients that name different numbers share the semaphore, and a
+/// request is granted when the permits in use and its own fit into the number of its own handle, in the order of the queue.
+///
 /// The errors of all calls are those of [`Lock`]; [`Error::InvalidConfig`] for no permit or more than there are; and
-/// [`Error::Mismatch`] where the name is in use with another number of permits, or for a lock of another kind. To change the number
-/// in a running fleet, use a new name.
+/// [`Error::Mismatch`] where the name is in use for a lock of another kind, such as one of one permit.
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     all: Lock,

@@ -75,11 +75,11 @@ fn two_kinds_of_one_name_are_a_mismatch_that_says_both() {
     let (client, owner) = (&world.client, world.client.new_owner());
     let five = client.semaphore("api", 5).unwrap().owned_by(&owner).unwrap();
     let held = five.acquire().unwrap();
-    let eight = client.semaphore("api", 8).unwrap().owned_by(&owner).unwrap().try_acquire();
+    let one = client.semaphore("api", 1).unwrap().owned_by(&owner).unwrap().try_acquire();
     let read = client.rw_lock("api").unwrap().owned_by(&owner).unwrap().try_read();
     let fair = client.fair_lock("api").unwrap().owned_by(&owner).unwrap().try_lock();
     for (refused, asked) in [
-        (eight, "you asked for 8"),
+        (one, "asked for a semaphore of 1 permit"),
         (read, "asked for a read-write lock"),
         (fair, "asked for an exclusive lock"),
     ] {

@@ -279,7 +279,6 @@ fn wrong_units() -> Vec<Check> {
         refuted(&format!("units: {rules:?}"), wrong(rules, bounds), property, steps)
     };
     let dead_holder = || prompt_units(0, DEAD_HOLDER);
-    let other = || saying(&[2, 2, 3], &[1, 1, 2], NONE);
     vec![
         check(Rules::SmallerPasses, units(NONE), ORDER, 6),
         check(Rules::NewcomerBarges, units(NONE), ORDER, 6),
@@ -298,7 +297,7 @@ fn wrong_units() -> Vec<Check> {
         check(Rules::OneGrantAScript, units(NONE), SETTLED, 8),
         check(Rules::BlockerIsWaitedFor, prompt_units(7, CRASH), PROGRESS, 47),
         check(Rules::DeafBlockerIsAbsentAtOnce, units(CUT), ORDER, 7),
-        check(Rules::NewcomersCapacity, other(), EXCLUSION, 6),
+        check(Rules::FitsByTheLastGrant, saying(&[2, 3, 2], &[1, 2, 1], NONE), EXCLUSION, 9),
         check(Rules::EndedIsRenewed, units(NONE), ENDED, 7),
         check(Rules::RenewalRaisesAll, units(NONE), OWN_END, 8),
         check(Rules::RenewalRaisesAll, dead_holder(), PROGRESS, 24),
@@ -313,7 +312,7 @@ fn wrong_units() -> Vec<Check> {
 }
 
 fn witnesses() -> Vec<Check> {
-    let other = saying(&[2, 2, 3], &[1, 1, 2], NONE);
+    let other = saying(&[2, 2, 1], &[1, 1, 1], NONE);
     let prompt_three = prompt(24, 9, stay(three(Faults { crashes: 1, ..LOST_PUSH })));
     vec![
         examples("free time", two(NONE), &[0, 3, 4, 5, 7, 9]),
@@ -323,7 +322,7 @@ fn witnesses() -> Vec<Check> {
         examples("a lost queue", two(LOST_QUEUE), &[10]),
         examples("prompt time", prompt_three, &[0, 1, 2, 3]),
         examples("units", units(NONE), &[3, 7, 11, 12, 13, 14, 15, 16]),
-        examples("units and another capacity", other, &[17]),
+        examples("units and another kind of lock", other, &[17]),
         examples("units and prompt time", prompt_units(2, LOST_PUSH), &[2]),
     ]
 }

@@ -14,11 +14,11 @@
 //! | `properties` | what must hold, and what must be possible |
 
 pub mod bounds;
-pub mod reclaims;
 pub mod client;
 pub mod data;
 pub mod numbers;
 pub mod properties;
+pub mod reclaims;
 pub mod rules;
 pub mod server;
 pub mod state;

@@ -143,6 +143,7 @@ impl Bounds {
             owner: owner(place.member.client).clone(),
             request: request(place.member),
             units: place.takes.into(),
+            capacity: self.capacity(place.member.client).into(),
             lease: ticks(place.lease),
             is_heard: place.heard,
             deadline: CLOCK + ticks(place.left) - ticks(place.late),

@@ -60,8 +60,9 @@ impl Bounds {
             client.lives() == Some(place.member.request) && server.left_of(place) > 0
         });
         let fits = |place: &Place| {
-            let capacity = self.capacity(place.member.client);
-            server.taken() + place.takes <= capacity && [0, capacity].contains(&server.capacity)
+            // A waiter that names a greater capacity than the last grant has its turn at its own heartbeat.
+            let is_full = !server.holds.is_empty() && server.taken() >= server.capacity;
+            !is_full && server.taken() + place.takes <= self.capacity(place.member.client)
         };
         first.is_some_and(fits)
     }

@@ -89,8 +89,8 @@ pub enum Rules {
     BlockerIsWaitedFor,
     /// A first waiter that does not fit is absent as soon as it is not subscribed.
     DeafBlockerIsAbsentAtOnce,
-    /// A newcomer is granted by the capacity that it names, whatever the lock's capacity is.
-    NewcomersCapacity,
+    /// A waiter fits by the capacity that the last grant named, and not by its own.
+    FitsByTheLastGrant,
     /// A hold that is over, but not dropped, is renewed.
     EndedIsRenewed,
     /// A renewal raises the ends of all holds.
@@ -119,6 +119,7 @@ impl Rules {
             Rules::AbsentIsNotServed => Wrong::AbsentIsNotServed,
             Rules::SmallerPasses => Wrong::SmallerPasses,
             Rules::OneGrantAScript => Wrong::OneGrantAScript,
+            Rules::FitsByTheLastGrant => Wrong::FitsByTheLastGrant,
             _ => return None,
         })
     }

@@ -27,7 +27,6 @@ impl Script<'_> {
         if self.bounds.discipline == Discipline::ByOwner {
             return self.run_by_owner(member, word);
         }
-        let before = self.server().clone();
         self.prepare(member, word);
         let answer = match word.verb {
             _ if self.begins_too_late(member, word) => return Answer::TooLate,
@@ -37,7 +36,7 @@ impl Script<'_> {
             Verb::Withdraw => self.withdraw(member),
             Verb::Release => self.release(member, word.number),
         };
-        self.spoil(&before, member, answer);
+        self.spoil(member, answer);
         self.state.server.tidy(self.bounds);
         answer
     }
@@ -128,7 +127,7 @@ impl Script<'_> {
         });
         match answer {
             Withdrawn::WasGranted { token, lease } => granted(token, lease),
-            Withdrawn::Left => Answer::Left,
+            _ => Answer::Left,
         }
     }
 
@@ -186,7 +185,7 @@ impl Script<'_> {
 
     /// Wrong rules that change the state first.
     fn prepare(&mut self, member: Member, word: Word) {
-        let (takes, said) = (self.bounds.takes(member.client), self.bounds.capacity(member.client));
+        let takes = self.bounds.takes(member.client);
         let server = &mut self.state.server;
         let fits = server.taken() + takes <= server.capacity;
         match self.bounds.rules {
@@ -201,13 +200,12 @@ impl Script<'_> {
                     other.takes = other.takes.saturating_sub(takes);
                 }
             }
-            Rules::NewcomersCapacity if word.verb == Verb::Ask => server.capacity = said,
             _ => {}
         }
     }
 
     /// Wrong rules that change the state afterwards.
-    fn spoil(&mut self, before: &Server, member: Member, answer: Answer) {
+    fn spoil(&mut self, member: Member, answer: Answer) {
         let lease = self.bounds.lease(member);
         let server = &mut self.state.server;
         let last = server.holds.iter().map(|hold| hold.left).max().unwrap_or(0);
@@ -218,7 +216,6 @@ impl Script<'_> {
             Rules::OneEnd => server.holds.iter_mut().for_each(|hold| hold.left = last),
             Rules::CapacityBeforeEnds => server.holds.retain(|hold| hold.left > 0),
             Rules::LostQueueDoesNotRest => server.rests = 0,
-            Rules::NewcomersCapacity if !before.holds.is_empty() => server.capacity = before.capacity,
             _ => {}
         }
     }

@@ -41,7 +41,7 @@ fn two_hundred_holds_are_renewed_in_one_trip() {
         soon(),
     )
     .unwrap();
-    con.script(r"update fairlock.lock set rev = rev + 1, state = '\x03' where name = '17'", soon()).unwrap();
+    con.script(r"update fairlock.lock set rev = rev + 1, state = '\x04' where name = '17'", soon()).unwrap();
     con.script("begin; select from fairlock.lock where name = '11' for share", soon()).unwrap();
     only(backend.acquire(&[ask(&locks[3], &OwnerId::new("bob:1"), 1)])).unwrap();
     let before = trips(&backend);

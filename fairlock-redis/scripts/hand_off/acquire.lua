@@ -35,7 +35,7 @@ local waits, is_full = string.find(options, 'w', 1, true), used == tonumber(capa
 -- @include lib/format: newer
 -- @include case/newer: -
 -- @include lib/clock: late
--- @include lib/holds: read_holds, hold_of, refusal, lease_left
+-- @include lib/holds: is_alike, read_holds, hold_of, refusal, lease_left
 -- @include lib/queue: read_queue, may_restore
 -- @include lib/note: note_ask, write_note
 -- @include lib/plan: new_plan, drop, grant, hear, join_behind, restore, keep_place
@@ -67,7 +67,8 @@ local function by_rule()
     if declined then write_note(queue.last, queue.note) end
     if declined then return declined end
   end
-  local is_taken = holds.capacity and (holds.used >= holds.capacity or not queue.head and holds.used + units > capacity)
+  local is_taken = holds.capacity
+    and (holds.used >= math.max(holds.capacity, capacity) or not queue.head and holds.used + units > capacity)
   if not place and not waits and is_taken and #holds.over == 0 then
     write_note(queue.last, queue.note)
     return { 'busy', busy_for(holds), 0 }
@@ -85,7 +86,7 @@ local function by_rule()
 
   -- A newcomer gets its units if they are free and no waiter is ahead.
   local is_behind = plan.blocked or plan.more_to_scan
-  local other, ahead = plan.other or holds.capacity ~= capacity and holds.capacity, nil
+  local other, ahead = plan.other or holds.capacity and not is_alike(holds.capacity, capacity) and holds.capacity, nil
   if is_newcomer and not is_behind and not other and holds.used + units <= capacity then
     grant(holds, queue, plan, member, place, lease)
   elseif is_newcomer and waits and not other then

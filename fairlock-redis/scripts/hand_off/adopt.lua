@@ -8,7 +8,7 @@ local capacity, member, token, adopter, lease = tonumber(ARGV[1]), ARGV[2], tonu
 -- @include lib/format: newer
 -- @include case/newer: -
 -- @include lib/clock: now, text
--- @include lib/holds: last_end, renew, read_holds, hold_of
+-- @include lib/holds: is_alike, last_end, renew, read_holds, hold_of
 -- @include lib/format: hold_text, read_hold, split_member
 -- @include lib/tell: wake_plain, publish
 
@@ -20,7 +20,7 @@ if grace_left then return in_grace() end
 
 -- From now on nothing that names the former member finds the hold. An adopter that has a hold or a place by this request already is none.
 local holds = read_holds(member)
-local hold = holds.capacity == capacity and hold_of(holds, member, holds.own)
+local hold = holds.capacity and is_alike(holds.capacity, capacity) and hold_of(holds, member, holds.own)
 local is_known = redis.call('HGET', lock, adopter) or redis.call('ZRANK', waiters, adopter)
 if not hold or hold.token ~= token or is_known then return { 'lost' } end
 local is_earlier = hold.left < 0 or lasts < hold.left

@@ -5,7 +5,7 @@
 -- Returns: {state, capacity or -1, used units, number of holders, holders, length of the queue, how many are absent, that part of
 --   the queue}
 --   holders: a row for each: owner, request, units, token, count, label, lease left ms or -1, held ms or -1; only what is known, else ''
---   queue: a row for each: owner, request, waiting ms or -1, place left ms, units, label
+--   queue: a row for each: owner, request, waiting ms or -1, place left ms, units, label, capacity
 -- Effects: none
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local most, from, many, examined, capacity = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -48,7 +48,7 @@ local function list_waiters()
     local client, owner, request = split_member(place.member)
     local waited = place.ticket and math.max(0, now - math.floor(place.ticket / 1000)) or -1
     local asker = client and client .. ':' .. owner or place.member
-    list[at] = { asker, request or '', waited, place.left, place.units or '', place.label or '' }
+    list[at] = { asker, request or '', waited, place.left, place.units or '', place.label or '', place.capacity or '' }
   end
   return list
 end

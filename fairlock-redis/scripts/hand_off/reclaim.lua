@@ -11,7 +11,7 @@ local units, token, begin_by, attempt_ttl = tonumber(ARGV[5]), tonumber(ARGV[6])
 -- @include case/newer: -
 -- @include lib/clock: late
 -- @include lib/format: read_hold
--- @include lib/holds: renew, read_holds
+-- @include lib/holds: is_alike, renew, read_holds
 -- @include lib/queue: read_queue
 -- @include lib/plan: new_plan, drop, grant
 -- @include lib/write: write
@@ -22,9 +22,13 @@ local units, token, begin_by, attempt_ttl = tonumber(ARGV[5]), tonumber(ARGV[6])
 -- hold counts, and a reclaim of the earlier hold is late. (A hold with the same token was adopted by that owner, or from it:
 -- nobody can know which of the two is the later one.)
 --
--- Returns the members whose holds give way; nil if the reclaim does not fit even then.
+-- Of a semaphore the greatest number of permits counts: the hold that was granted last may be the first that is reclaimed.
+--
+-- Returns the members whose holds give way, nil if the reclaim does not fit even then; and the capacity of the lock after it.
 local function make_room(holds)
-  local fits = not holds.capacity or holds.capacity == capacity and holds.used + units <= capacity
+  local agrees = holds.capacity and is_alike(holds.capacity, capacity)
+  local all = agrees and math.max(holds.capacity, capacity) or capacity
+  local fits = not holds.capacity or agrees and holds.used + units <= all
   -- The request itself may have had an earlier hold. All holds are read only if it doesn't fit beside them.
   local fields = fits and { member, holds.own or '' } or redis.call('HGETALL', lock)
   local others, gone, used = {}, {}, holds.used
@@ -36,13 +40,13 @@ local function make_room(holds)
   end
   table.sort(others, function(one, other) return one.token < other.token end)
   for _, other in ipairs(others) do
-    local fits_now = used + units <= capacity and holds.capacity == capacity
+    local fits_now = used + units <= all and agrees
     if other.member == member or not fits_now and not other.is_live then
       used = used - other.units
       gone[#gone + 1] = other.member
     end
   end
-  return used + units <= capacity and (#gone == #others or holds.capacity == capacity) and gone or nil
+  return used + units <= all and (#gone == #others or agrees) and gone or nil, all
 end
 
 -- A mark tells that the hold was heard in this grace. Only what was sent in this life counts: the hold of a late reclaim may be
@@ -52,11 +56,12 @@ if renew(lock, ends, member, token, count, lease + kept, heard) then return { 'r
 if not grace_left then return { 'renewed', 1 } end
 if late(begin_by) then return late(begin_by) end
 local holds, queue, plan = read_holds(member), read_queue(member), new_plan()
-local gone = not holds.is_foreign and not has_ended(record, token) and make_room(holds)
+if holds.is_foreign or has_ended(record, token) then return { 'renewed', 1 } end
+local gone, all = make_room(holds)
 if not gone then return { 'renewed', 1 } end
 queue.last = math.max(queue.last, token)
 drop(holds, plan, gone)
-grant(holds, queue, plan, member, { units = units, capacity = capacity, label = '' }, lease)
+grant(holds, queue, plan, member, { units = units, capacity = all, label = '' }, lease)
 plan.grants[1].token = token
 plan.leaves[1] = member
 write(holds, queue, plan)

@@ -1,5 +1,5 @@
--- Who holds the lock. Its hash has `mode`, the lock's capacity in units; `used`, how many are taken, unless it is 1;
--- and a field for each hold.
+-- Who holds the lock. Its hash has `mode`, the lock's capacity in units, as the last grant named it; `used`, how many are taken, unless it
+-- is 1; and a field for each hold.
 --
 -- A lock of one unit ends as its key does: the time to live is the lease. Of a lock of more units the sorted set `ends` has the
 -- end of each hold (ms of the server's clock). A hold whose end has come is over, whether it was dropped or not. Both keys end a
@@ -11,7 +11,7 @@
 -- @part
 -- @include lib/clock: now
 -- @include lib/format: int, end_of, read_hold, read_last_grant
--- @include lib/holds: last_end
+-- @include lib/holds: last_end, is_alike
 -- @include lib/holders: read_holder, mismatch, not_exclusive
 
 -- How many holds that are over one script drops. Until all are dropped too many units count as used, never too few, and the lock
@@ -65,10 +65,17 @@ local function first_left(holds)
   return first and end_of(first) - now
 end
 
--- The error for a name that is no lock, or is held with another capacity. Holds that are over do not count.
+-- The error for a name that is no lock, or is held as another kind of lock. Holds that are over do not count.
 local function refusal(holds, capacity)
   local refused = holds.is_foreign and not_exclusive(read_holder(lock, read_last_grant(record)))
-  return refused or holds.capacity and holds.capacity ~= capacity and mismatch(holds.capacity) or nil
+  return refused or holds.capacity and not is_alike(holds.capacity, capacity) and mismatch(holds.capacity) or nil
+end
+
+-- @part
+-- Whether locks of these capacities may have one name: equal ones, or two semaphores of several permits, of which each client goes by
+-- its own number.
+local function is_alike(one, other)
+  return one == other or math.min(one, other) > 1 and math.max(one, other) < 4294967295
 end
 
 -- @part

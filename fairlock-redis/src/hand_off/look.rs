@@ -57,14 +57,17 @@ impl HandOff {
     }
 }
 
-/// Owner, request, time waited, rest of the place, units, and label. Units and label are empty for a member without a place.
+/// Owner, request, time waited, rest of the place, units, label, and capacity. The last three are empty for a member without a place.
 fn waiter(row: &Value) -> Result<Waiter, BackendError> {
-    let [owner, asked, waiting, left, units, label] = items(row)? else { return Err(unintelligible(row)) };
+    let [owner, asked, waiting, left, units, label, capacity] = items(row)? else {
+        return Err(unintelligible(row));
+    };
     let mut waiter = Waiter::new(OwnerId::new(&written(owner)?));
     waiter.request = request(asked)?;
     waiter.waiting = time(waiting)?;
     waiter.place_left = time(left)?;
     waiter.units = written(units)?.parse().unwrap_or(waiter.units);
+    waiter.capacity = written(capacity)?.parse().ok().filter(|capacity| *capacity > 1);
     waiter.set_label(&written(label)?);
     Ok(waiter)
 }
@@ -134,17 +137,20 @@ mod tests {
 
     #[test]
     fn a_waiter_has_what_is_known_of_it() {
-        let of = |units: &str, label: &str| {
-            let place = [bulk("u:1"), bulk("1f"), Value::Int(20), Value::Int(30), bulk(units), bulk(label)];
+        let of = |units: &str, label: &str, capacity: &str| {
+            let [who, request] = [bulk("u:1"), bulk("1f")];
+            let [units, label, capacity] = [units, label, capacity].map(bulk);
+            let place = [who, request, Value::Int(20), Value::Int(30), units, label, capacity];
             waiter(&Value::Array(place.to_vec())).unwrap()
         };
-        let known = of("2", "a b");
+        let known = of("2", "a b", "5");
         assert_eq!((known.owner.as_str(), known.request), ("u:1", Some(RequestId::new(0x1f))));
         let times = (Some(Duration::from_millis(20)), Some(Duration::from_millis(30)));
         assert_eq!((known.waiting, known.place_left), times);
-        assert_eq!((known.units, known.label.as_deref()), (2, Some("a b")));
-        let without = of("", "");
-        assert_eq!((without.units, without.label), (1, None));
+        assert_eq!((known.units, known.label.as_deref(), known.capacity), (2, Some("a b"), Some(5)));
+        assert_eq!(of("1", "", "1").capacity, None);
+        let without = of("", "", "");
+        assert_eq!((without.units, without.label, without.capacity), (1, None, None));
     }
 
     /// A capacity is told of locks of several units, and of a semaphore of one.

@@ -4,7 +4,7 @@ use fairlock_core::LockKind;
 
 use super::LockEntry;
 use super::holds::{GrantedHold, Holds};
-use crate::bytes::{Coded, DecodeError, LAYOUT, WITHOUT_NOTE, read, read_list, write_list};
+use crate::bytes::{Coded, DecodeError, LAYOUT, PLAIN, WITH_NOTE, read, read_list, write_list};
 use crate::queue::Queue;
 
 impl LockEntry {
@@ -16,14 +16,26 @@ impl LockEntry {
     /// The same, behind what a store writes before.
     pub fn encode_behind(&self, mut out: Vec<u8>) -> Vec<u8> {
         let LockEntry { kind, holds, queue, interest, note, calls: _, grace: _ } = self;
-        out.push(if note.is_some() { LAYOUT } else { WITHOUT_NOTE });
+        let all = queue.places().map(|(ticket, place)| (ticket, place.capacity));
+        let others: Vec<_> = all.filter(|(_, capacity)| *capacity != kind.capacity()).collect();
+        let layout = match note {
+            _ if !others.is_empty() => LAYOUT,
+            Some(_) => WITH_NOTE,
+            None => PLAIN,
+        };
+        out.push(layout);
         // The number of units tells the kind, as far as it matters; 0 for one holder at a time, whether fair or plain.
         let units = if kind.is_shared() { u64::from(kind.capacity()) + 1 } else { 0 };
         units.write(&mut out);
         write_list(holds.iter().collect::<Vec<_>>().into_iter(), &mut out);
         queue.write(&mut out);
         interest.write(&mut out);
-        note.iter().for_each(|note| note.write(&mut out));
+        if layout == LAYOUT {
+            write_list(others.iter(), &mut out);
+            write_list(note.iter(), &mut out);
+        } else {
+            note.iter().for_each(|note| note.write(&mut out));
+        }
         out
     }
 
@@ -33,20 +45,20 @@ impl LockEntry {
     /// For the layout of a later version, and for bytes that `encode` can't have written. Damage does not always show: a changed time is a
     /// time.
     pub fn decode(bytes: &[u8], last: u64) -> Result<LockEntry, DecodeError> {
-        let (has_note, mut rest) = match bytes {
-            [layout @ (WITHOUT_NOTE | LAYOUT), rest @ ..] => (*layout == LAYOUT, rest),
+        let (layout, mut rest) = match bytes {
+            [layout @ (PLAIN | WITH_NOTE | LAYOUT), rest @ ..] => (*layout, rest),
             [found, ..] if *found > LAYOUT => {
                 return Err(DecodeError::Newer { found: *found, known: LAYOUT });
             }
             _ => return Err(DecodeError::Damaged { at: 0 }),
         };
-        let entry = read_entry(&mut rest, last, has_note).filter(|_| rest.is_empty());
+        let entry = read_entry(&mut rest, last, layout).filter(|_| rest.is_empty());
         entry.ok_or(DecodeError::Damaged { at: bytes.len() - rest.len() })
     }
 }
 
 /// A token or a ticket after the last number would be drawn a second time.
-fn read_entry(from: &mut &[u8], last: u64, has_note: bool) -> Option<LockEntry> {
+fn read_entry(from: &mut &[u8], last: u64, layout: u8) -> Option<LockEntry> {
     let kind = match read::<u64>(from)?.checked_sub(1).map(u32::try_from) {
         None => LockKind::Fair,
         Some(Ok(u32::MAX)) => LockKind::ReadWrite,
@@ -62,10 +74,18 @@ fn read_entry(from: &mut &[u8], last: u64, has_note: bool) -> Option<LockEntry> 
         holds.add(hold);
         can_be.then_some(())
     })?;
-    let queue: Queue = read(from)?;
+    let mut queue: Queue = read(from)?;
     let is_drawn = queue.places().next_back().is_none_or(|(ticket, _)| ticket <= last);
     let interest = read(from)?;
-    let note = if has_note { Some(read(from)?) } else { None };
+    queue.set_capacities(kind.capacity());
+    let mut note = if layout == WITH_NOTE { Some(read(from)?) } else { None };
+    if layout == LAYOUT {
+        read_list(from, |(ticket, capacity): (u64, u32)| {
+            let agrees = kind.agrees_with(LockKind::Semaphore { permits: capacity });
+            queue.set_capacity(ticket, capacity).filter(|()| agrees)
+        })?;
+        read_list(from, |kept| note.replace(kept).is_none().then_some(()))?;
+    }
     is_drawn.then_some(LockEntry { kind, holds, queue, interest, note, ..LockEntry::default() })
 }
 
@@ -98,7 +118,7 @@ mod tests {
         let decode = |bytes: &[u8]| LockEntry::decode(bytes, 2);
         assert!(decode(&bytes).is_ok_and(|entry| entry.is_empty()));
         let error = |bytes: &[u8]| decode(bytes).err().map(|error| error.to_string());
-        assert_eq!(error(&[3]).as_deref(), Some("the lock's state has layout 3"));
+        assert_eq!(error(&[4]).as_deref(), Some("the lock's state has layout 4"));
         for nothing in [&[][..], &[0]] {
             assert_eq!(error(nothing).as_deref(), Some("the lock's state is damaged at byte 0"));
         }
@@ -114,6 +134,12 @@ mod tests {
             decode(&[&bytes[..9], &[1, ticket, 0, 0, 0, units, 0, 0, 0, 0, 0]].concat()).is_ok()
         };
         assert_eq!([place(2, 1), place(3, 1), place(2, 0)], [true, false, false]);
+        // A semaphore of two permits with a place for two units, of which the place with this ticket says that they are of so many.
+        let capacity = |ticket: u8, capacity: u8| {
+            let place = [1, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0];
+            decode(&[&[3, 3], &bytes[2..9], &place[..], &[1, ticket, capacity, 0]].concat()).is_ok()
+        };
+        assert_eq!([capacity(2, 5), capacity(1, 5), capacity(2, 1)], [true, false, false]);
         let longer = [&bytes[..], &[0]].concat();
         let at_its_end = format!("the lock's state is damaged at byte {}", bytes.len());
         for damaged in [&longer, &bytes[..bytes.len() - 1]] {

@@ -45,7 +45,7 @@ const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// An exclusive lock has one unit. A fair and a plain handle of one name share it. Every release serves the queue first, so no
 /// plain waiter barges.
 pub struct LockEntry {
-    /// The kind of all holds and present waiters.
+    /// The kind of all holds and present waiters. Of a semaphore: with the number of permits of the last grant.
     kind: LockKind,
     holds: Holds,
     queue: Queue,
@@ -111,10 +111,11 @@ impl LockEntry {
         }
     }
 
-    /// Ends the holds of processes that have certainly ended, if fewer units are free than `wanted`. A store that can tell calls this
-    /// before a request or a heartbeat of a waiter is answered. Looks at the few holds that end first: a dead holder renews nothing.
-    pub fn end_gone(&mut self, context: &OperationContext<'_>, wanted: u32) {
-        if self.free() < wanted {
+    /// Ends the holds of processes that have certainly ended, if a client that names this kind finds fewer units free than `wanted`. A
+    /// store that can tell calls this before a request or a heartbeat of a waiter is answered. Looks at the few holds that end first: a
+    /// dead holder renews nothing.
+    pub fn end_gone(&mut self, context: &OperationContext<'_>, asked: LockKind, wanted: u32) {
+        if self.free_of(asked) < wanted {
             let (few, _) = self.holds.first_to_end(context.now, FEW);
             let gone: Vec<_> =
                 few.into_iter().filter(|hold| hold.is_of_gone(context)).map(|hold| hold.token).collect();
@@ -152,7 +153,12 @@ impl LockEntry {
 impl LockEntry {
     /// The units that no hold takes; none in a grace, since a forgotten hold may have them.
     fn free(&self) -> u32 {
-        if self.grace.is_some() { 0 } else { self.kind.capacity().saturating_sub(self.holds.taken()) }
+        self.free_of(self.kind)
+    }
+
+    /// The same for a client that names this kind.
+    fn free_of(&self, asked: LockKind) -> u32 {
+        if self.grace.is_some() { 0 } else { asked.capacity().saturating_sub(self.holds.taken()) }
     }
 
     /// Fails for a place that could never be granted, and for a place in a lock of another kind.

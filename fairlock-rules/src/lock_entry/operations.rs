@@ -35,7 +35,7 @@ impl LockEntry {
             return Ok(Acquired::Declined(declined));
         }
         if let Err(error) = self.check_place(context, &ask.place) {
-            self.hand_on_if_free(context);
+            self.hand_on_if_free(context, self.kind);
             return Err(error);
         }
         let Place { lock, owner, request, wait, units, ttl, ticket: named, .. } = ask.place;
@@ -44,12 +44,13 @@ impl LockEntry {
             return Ok(hold.granted(context.now));
         }
         let queues = wait != Wait::No && lock.kind != LockKind::Plain;
-        let own = self.queue.ticket_of(owner, request, named);
-        if own.is_none() && !queues && (self.free() == 0 || self.queue.is_empty() && units > self.free()) {
+        let (own, free) = (self.queue.ticket_of(owner, request, named), self.free_of(lock.kind));
+        let is_full = free == 0 && self.free() == 0;
+        if own.is_none() && !queues && (is_full || self.queue.is_empty() && units > free) {
             return Ok(self.busy(context, ask));
         }
 
-        let mut plan = self.new_plan(context);
+        let mut plan = self.new_plan(context, lock.kind);
         let heartbeat =
             Heartbeat { place: &ask.place, lease: ask.lease, label: Some(ask.label), call: context.call };
         if own.is_some() {
@@ -70,7 +71,7 @@ impl LockEntry {
         let mut declined = None;
         if own.is_none() {
             let place = self.queue.new_place(heartbeat, context.label(ask.label), context.now);
-            if !plan.blocked && units <= self.kind.capacity().saturating_sub(plan.used) {
+            if !plan.blocked && units <= lock.kind.capacity().saturating_sub(plan.used) {
                 plan.grant(context, &place, ask.lease);
             } else if queues {
                 let ahead = self.queue.length().saturating_sub(plan.leaves.len() as u64);
@@ -133,10 +134,10 @@ impl LockEntry {
         let is_held = self.holds.find(hold).is_some();
         let in_queue = if is_held { None } else { self.queue.ticket_of(hold.owner, hold.request, 0) };
         if !is_held && in_queue.is_none() {
-            self.hand_on_if_free(context);
+            self.hand_on_if_free(context, hold.lock.kind);
             return Released::NotHeld;
         }
-        let mut plan = self.new_plan(context);
+        let mut plan = self.new_plan(context, hold.lock.kind);
         let held = self.holds.find(hold);
         if let Some(held) = held {
             plan.drop(held);
@@ -174,7 +175,7 @@ impl LockEntry {
             let what = "the store may have forgotten who has the hold, and gives no hold to another owner until it must have ended";
             return Err(BackendError::new(BackendErrorKind::Unavailable, what));
         }
-        let is_alike = self.kind.capacity() == lock.kind.capacity();
+        let is_alike = self.kind.agrees_with(lock.kind);
         let given = self.holds.find(hold).filter(|given| is_alike && !given.is_of_gone(context));
         // Two holds of one request, or a hold and a place, could not be told apart.
         let is_known =
@@ -216,7 +217,7 @@ impl LockEntry {
         if self.queue.is_empty() {
             return Withdrawn::Left;
         }
-        let mut plan = self.new_plan(context);
+        let mut plan = self.new_plan(context, place.lock.kind);
         // Removed before the lock is handed on: a free unit must not go to the leaving request. If that request was the first and
         // did not fit, others may fit now.
         let own = self.queue.ticket_of(place.owner, place.request, place.ticket);
@@ -242,17 +243,17 @@ impl LockEntry {
     ) -> Result<ForceReleased, BackendError> {
         self.read(context);
         if let Err(error) = self.check_kind(context, lock.kind) {
-            self.hand_on_if_free(context);
+            self.hand_on_if_free(context, self.kind);
             return Err(error);
         }
-        Ok(self.take(context, |_| true))
+        Ok(self.take(context, lock.kind, |_| true))
     }
 
     /// Takes one hold from its owner: [`Backend::take_hold`](fairlock_core::backend::Backend::take_hold).
     pub fn take_hold(&mut self, context: &mut OperationContext<'_>, hold: &Hold<'_>) -> ForceReleased {
         self.read(context);
         let token = self.holds.find(hold).map(|kept| kept.token);
-        self.take(context, |kept| Some(kept.token) == token)
+        self.take(context, hold.lock.kind, |kept| Some(kept.token) == token)
     }
 
     /// The holds are those before the lock is handed on: one that the caller saw may have just expired, and the next holder must not
@@ -260,9 +261,10 @@ impl LockEntry {
     fn take(
         &mut self,
         context: &mut OperationContext<'_>,
+        asked: LockKind,
         is_taken: impl Fn(&GrantedHold) -> bool,
     ) -> ForceReleased {
-        let mut plan = self.new_plan(context);
+        let mut plan = self.new_plan(context, asked);
         for hold in self.holds.iter().filter(|hold| is_taken(hold)) {
             context.tell(&hold.owner, WakeUpKind::Taken { token: hold.token });
             plan.drop(hold);
@@ -290,7 +292,9 @@ impl LockEntry {
             if (self.kind.capacity() == 1) != (lock.kind.capacity() == 1) {
                 return Err(self.mismatch(lock.kind));
             }
-            state.capacity = self.kind.is_shared().then(|| self.kind.capacity());
+            let first = self.queue.places().next().filter(|_| self.holds.is_empty());
+            let capacity = first.map_or(self.kind.capacity(), |(_, place)| place.capacity);
+            state.capacity = self.kind.is_shared().then_some(capacity);
         }
         state.queue_length = self.queue.length();
         state.absent = self
@@ -429,7 +433,7 @@ mod tests {
             world.gone = gone;
             assert_eq!(world.adopts(("a:1", token), "b:1", LEASE).0, Ok(answer));
             world.gone = "a";
-            world.run(|entry, context, _| entry.end_gone(context, 1));
+            world.run(|entry, context, _| entry.end_gone(context, LockKind::Fair, 1));
             assert_eq!(world.entry.free() == 1, answer == Renewal::Lost);
         }
     }

@@ -37,8 +37,12 @@ impl LockEntry {
     pub fn renew(&mut self, context: &mut OperationContext<'_>, items: &[Renew<'_>]) -> Vec<Renewal> {
         self.read(context);
         // A holder's renewal hands nothing on: the heartbeats of waiters do.
-        let is_of_waiters = items.iter().any(|item| matches!(item, Renew::Place { .. }));
-        let mut plan = is_of_waiters.then(|| self.new_plan(context));
+        let of_waiters = items.iter().filter_map(|item| match item {
+            Renew::Place { place, .. } => Some(place),
+            Renew::Hold { .. } => None,
+        });
+        let of_waiter = of_waiters.max_by_key(|place| place.lock.kind.capacity());
+        let mut plan = of_waiter.map(|place| self.new_plan(context, place.lock.kind));
         items.iter().for_each(|item| self.hear(context, item));
         if let Some(mut plan) = plan.take() {
             self.hand_on(context, &mut plan);
@@ -73,12 +77,13 @@ impl LockEntry {
     }
 
     /// The ticket of the waiter that this heartbeat is for. None if the heartbeat names another ticket: an operator has moved the
-    /// waiter, which then asks to learn its new ticket.
+    /// waiter, which then asks to learn its new ticket. Nor if it names another number of permits than the place.
     fn waits_at(&self, item: &Renew<'_>) -> Option<u64> {
         let Renew::Place { place, .. } = item else { return None };
         let ticket = self.queue.ticket_of(place.owner, place.request, place.ticket)?;
         let is_its_own = place.ticket == 0 || place.ticket == ticket;
-        (is_its_own && self.may_grant(place)).then_some(ticket)
+        let is_of = self.queue.is_of(ticket, place.lock.kind.capacity());
+        (is_its_own && is_of && self.may_grant(place)).then_some(ticket)
     }
 
     /// The answer to the item, after all items were heard. `first`: the first ticket of all waiters in the call.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use fairlock_core::{FencingToken, OwnerId};
+use fairlock_core::{FencingToken, LockKind, OwnerId};
 use smallvec::SmallVec;
 
 use super::LockEntry;
@@ -34,7 +34,8 @@ impl LockEntry {
         ticket: u64,
         place: &QueuedPlace,
     ) -> AtItsTurn {
-        let fits = place.units <= self.kind.capacity().saturating_sub(plan.used);
+        let of = if context.is(Wrong::FitsByTheLastGrant) { plan.capacity } else { place.capacity };
+        let fits = place.units <= of.saturating_sub(plan.used);
         let is_heard = place.asked_in == context.call;
         let presence = if is_heard { Presence::Present } else { (context.presence)(place.owner.get()) };
         // A waiter that does not fit counts as present, even if its client is not subscribed, until half of the queue's least TTL is
@@ -74,10 +75,13 @@ impl LockEntry {
     /// Grants the lock to the waiters at the head, in order, as long as their units are free. The first present waiter that does not
     /// fit ends this (`plan.blocked`). Absent waiters leave. Nothing happens while all units are taken, while a lost queue
     /// comes back, and in a grace. A newcomer comes after all waiters: `acquire` grants it the lock only if nothing is blocked.
+    ///
+    /// Of a semaphore each waiter fits by its own number of permits. All units are taken if they are by the numbers of the last grant and
+    /// of the client that asks now: a waiter behind that names a greater number takes its turn at its own heartbeat.
     pub(super) fn hand_on(&self, context: &mut OperationContext<'_>, plan: &mut Plan) {
         plan.blocked = self.is_resting(context.now);
         for (ticket, place) in self.queue.places() {
-            if plan.blocked || plan.used >= self.kind.capacity() {
+            if plan.blocked || plan.used >= plan.capacity.max(plan.asked) {
                 return;
             }
             match self.turn_of(context, plan, ticket, place) {
@@ -115,8 +119,11 @@ impl LockEntry {
 /// What an operation is going to change.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// The units that are taken after the plan.
+    /// The units that are taken after the plan, and of how many by the last grant: never more.
     pub(super) used: u32,
+    pub(super) capacity: u32,
+    /// Of how many by the client that asks.
+    asked: u32,
     /// The holds that end.
     pub(super) drops: SmallVec<[FencingToken; 1]>,
     /// The new holds, and the owners to tell: those who have not asked in this operation.
@@ -147,7 +154,7 @@ impl Plan {
         if place.asked_in != context.call {
             self.wake_ups.push((owner.clone(), WakeUpKind::Granted { request, token }));
         }
-        self.used += place.units;
+        (self.used, self.capacity) = (self.used + place.units, place.capacity);
         self.granted = context.granted_at(token);
         self.grants.push(GrantedHold {
             owner,
@@ -169,10 +176,11 @@ impl Plan {
 }
 
 impl LockEntry {
-    /// Begins a plan: the operation counts as one on the queue, and moves the queue's clock.
-    pub(super) fn new_plan(&mut self, context: &OperationContext<'_>) -> Plan {
+    /// Begins a plan: the operation of a client that names this kind counts as one on the queue, and moves the queue's clock.
+    pub(super) fn new_plan(&mut self, context: &OperationContext<'_>, asked: LockKind) -> Plan {
         self.queue.pulse(context.now, context.last_number());
-        Plan { used: self.holds.taken(), ..Plan::default() }
+        let (used, capacity, asked) = (self.holds.taken(), self.kind.capacity(), asked.capacity());
+        Plan { used, capacity, asked, ..Plan::default() }
     }
 
     /// Carries out the plan.
@@ -184,6 +192,9 @@ impl LockEntry {
             self.queue.remove(ticket);
         }
         self.queue.serve(plan.served);
+        if plan.capacity != self.kind.capacity() {
+            self.kind = LockKind::Semaphore { permits: plan.capacity };
+        }
         for hold in plan.grants.drain(..) {
             self.interest.remove(&hold.owner, hold.request);
             self.holds.add(hold);
@@ -218,11 +229,11 @@ impl LockEntry {
     }
 
     /// Hands on what may be free, in an operation that changes nothing else of the queue.
-    pub(super) fn hand_on_if_free(&mut self, context: &mut OperationContext<'_>) {
+    pub(super) fn hand_on_if_free(&mut self, context: &mut OperationContext<'_>, asked: LockKind) {
         if self.queue.is_empty() || self.free() == 0 {
             return;
         }
-        let mut plan = self.new_plan(context);
+        let mut plan = self.new_plan(context, asked);
         self.hand_on(context, &mut plan);
         self.write(&mut plan);
         self.tell(context, plan);
@@ -367,11 +378,11 @@ mod tests {
         let (ann, now) = (OwnerId::new("a:1"), Duration::from_secs(1));
         let is_gone = |owner: &OwnerId| if *owner == ann { Presence::Gone } else { Presence::Present };
         let context = fixture.store_context.operation(&fixture.lock.name, now, &is_gone);
-        fixture.entry.end_gone(&context, 0);
+        fixture.entry.end_gone(&context, LockKind::Fair, 0);
         assert_eq!(fixture.entry.free(), 0, "nobody wants it");
         let shown = fixture.entry.inspect(&context, &fixture.lock, 0..1).unwrap();
         assert!(shown.holders.is_empty());
-        fixture.entry.end_gone(&context, 1);
+        fixture.entry.end_gone(&context, LockKind::Fair, 1);
         assert_eq!(fixture.entry.free(), 1);
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct QueuedPlace {
     pub(crate) label: Text<Arc<str>>,
     /// The units that the waiter wants.
     pub(crate) units: u32,
+    /// Of how many, by the waiter's handle: semaphores of one name may have different numbers of permits.
+    pub(crate) capacity: u32,
     /// The requested lease.
     pub(crate) lease: Duration,
     /// The last operation in which the waiter was heard.
@@ -128,11 +130,12 @@ impl Queue {
 
     /// A new place for a waiter that is heard now.
     pub(crate) fn new_place(&self, heartbeat: Heartbeat<'_>, label: Arc<str>, now: Moment) -> QueuedPlace {
-        let Place { owner, request, ttl, units, .. } = *heartbeat.place;
+        let Place { lock, owner, request, ttl, units, .. } = *heartbeat.place;
         QueuedPlace {
             owner: Text::new(owner.clone()),
             request,
             units,
+            capacity: lock.kind.capacity(),
             label: Text::new(label),
             lease: heartbeat.lease,
             asked_in: heartbeat.call,
@@ -179,6 +182,19 @@ impl Queue {
         self.places.remove(at).map(|(_, place)| place)
     }
 
+    /// All places name this capacity.
+    pub(crate) fn set_capacities(&mut self, capacity: u32) {
+        self.places.iter_mut().for_each(|(_, place)| place.capacity = capacity);
+    }
+
+    /// The place with this ticket names that capacity, if there is such a place and the capacity has its units.
+    pub(crate) fn set_capacity(&mut self, ticket: u64, capacity: u32) -> Option<()> {
+        let at = self.at(ticket).ok()?;
+        let (_, place) = &mut self.places[at];
+        place.capacity = capacity;
+        (place.units <= capacity).then_some(())
+    }
+
     /// A test makes all places vanish.
     pub(crate) fn lose(&mut self) {
         self.places.clear();
@@ -206,6 +222,11 @@ impl Queue {
     /// the queue's least TTL after its deadline.
     pub(crate) fn stays_unheard(&self, place: &QueuedPlace) -> bool {
         !place.is_heard && self.clock() < place.deadline.saturating_add(self.clock.least_ttl)
+    }
+
+    /// Whether the place with this ticket names this capacity.
+    pub(crate) fn is_of(&self, ticket: u64, capacity: u32) -> bool {
+        self.at(ticket).is_ok_and(|at| self.places[at].1.capacity == capacity)
     }
 
     /// The ticket of a request's place. `named`: the ticket that the request knows, 0 if none.
@@ -253,6 +274,7 @@ impl Queue {
             let mut waiter = Waiter::new(place.owner.get().clone());
             waiter.request = Some(place.request);
             waiter.units = place.units;
+            waiter.capacity = Some(place.capacity).filter(|capacity| *capacity > 1);
             waiter.waiting = Some(now.saturating_sub(place.joined));
             waiter.place_left = Some(place.deadline.saturating_sub(clock));
             waiter.set_label(place.label.get());
@@ -391,8 +413,8 @@ fn is_each_once<T: Ord>(all: impl Iterator<Item = T>) -> bool {
 
 impl QueuedPlace {
     fn write(&self, out: &mut Vec<u8>) {
-        let QueuedPlace { owner, request, label, units, lease, asked_in: _, is_heard, joined, deadline } =
-            self;
+        let QueuedPlace { owner, request, label, units, lease, is_heard, joined, deadline, .. } = self;
+        let QueuedPlace { asked_in: _, capacity: _, .. } = self; // `LockEntry::encode` writes the capacity
         owner.write(out);
         request.write(out);
         label.write(out);
@@ -412,6 +434,7 @@ impl QueuedPlace {
             request,
             label,
             units,
+            capacity: 0,
             lease,
             asked_in: 0,
             is_heard,

@@ -31,6 +31,8 @@ pub struct PlaceParts {
     pub request: RequestId,
     /// The units.
     pub units: u32,
+    /// The capacity that the waiter names.
+    pub capacity: u32,
     /// The requested lease.
     pub lease: Duration,
     /// The waiter has named its ticket.
@@ -54,10 +56,10 @@ impl From<Queue> for QueueParts {
         let Queue { places, clock, served, rests_until } = queue;
         let Clock { value, pulse, least_ttl: ttl, longest_ttl: _, is_held_back: _ } = clock;
         let place = |(ticket, place): (u64, QueuedPlace)| {
-            let QueuedPlace { owner, request, units, lease, is_heard, deadline, .. } = place;
+            let QueuedPlace { owner, request, units, capacity, lease, is_heard, deadline, .. } = place;
             let QueuedPlace { label: _, asked_in: _, joined: _, .. } = place;
             let owner = owner.get().clone();
-            PlaceParts { ticket, owner, request, units, lease, is_heard, deadline }
+            PlaceParts { ticket, owner, request, units, capacity, lease, is_heard, deadline }
         };
         let places = places.into_iter().map(place).collect();
         QueueParts { places, served, rests_until, clock: ClockParts { value, pulse, ttl } }
@@ -69,11 +71,24 @@ impl From<QueueParts> for Queue {
         let QueueParts { places, served, rests_until, clock: ClockParts { value, pulse, ttl } } = parts;
         let clock = Clock { value, pulse, least_ttl: ttl, longest_ttl: ttl, is_held_back: false };
         let mut queue = Queue { clock, served, rests_until, ..Queue::default() };
-        for PlaceParts { ticket, owner, request, units, lease, is_heard, deadline } in places {
+        for PlaceParts { ticket, owner, request, units, capacity, lease, is_heard, deadline } in places {
             let (owner, label, joined) = (Text::new(owner), Text::new(Arc::default()), Moment::ZERO);
-            let place =
-                QueuedPlace { owner, request, label, units, lease, asked_in: 0, is_heard, joined, deadline };
-            queue.insert(ticket, place);
+            let asked_in = 0;
+            queue.insert(
+                ticket,
+                QueuedPlace {
+                    owner,
+                    request,
+                    label,
+                    units,
+                    capacity,
+                    lease,
+                    asked_in,
+                    is_heard,
+                    joined,
+                    deadline,
+                },
+            );
         }
         queue
     }

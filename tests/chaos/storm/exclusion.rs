@@ -84,7 +84,9 @@ fn beliefs(said: &[Said]) -> Beliefs<'_> {
 /// Why these can't hold one lock together, if they can't.
 fn do_not_fit(believed: &Beliefs<'_>) -> Option<String> {
     let (_, first) = believed.first()?;
-    let units = u64::from(first.kind.capacity());
+    // Semaphores of one name may have different numbers of permits: the last grant fitted by its own.
+    let (_, last) = believed.iter().max_by_key(|(_, hold)| hold.token)?;
+    let units = u64::from(last.kind.capacity());
     let taken: u64 = believed.iter().map(|(_, hold)| u64::from(hold.units)).sum();
     let is_other = |kind: LockKind| !kind.agrees_with(first.kind);
     if taken <= units && !believed.iter().any(|(_, hold)| is_other(hold.kind)) {

@@ -32,15 +32,28 @@ pub fn generate(seed: u64) -> Program {
         busy: dice.pick(&[1, 3, 10, 30]),
     };
     let ops = dice.pick(&[4, 8, 16, 30]);
-    let actors: Vec<_> = (0..plan.actors)
+    let mut actors: Vec<_> = (0..plan.actors)
         .map(|number| Actor { client: number % clients.len(), ops: plan.ops(dice, ops) })
         .collect();
+    deploy(&mut actors, Dice::new(!seed).pick(&[0, 0, 1, 3]));
     let times: Vec<Duration> = actors.iter().flat_map(|actor| actor.ops.iter().map(|op| op.at)).collect();
     let faults = match plan.hurts {
         false => Vec::new(), // nothing is late, and nothing is found by polling
         true => (0..=dice.roll(7)).map(|_| fault(dice, &times, clients.len(), response)).collect(),
     };
     Program { seed, clients, actors, locks, faults, crowd: None, response }
+}
+
+/// While a deploy rolls every other client names so many permits more.
+fn deploy(actors: &mut [Actor], more: u32) {
+    for op in actors.iter_mut().filter(|actor| actor.client % 2 == 1).flat_map(|actor| &mut actor.ops) {
+        if let What::Take { ask, .. } | What::Request(ask) | What::With { ask, .. } | What::Lead { ask, .. } =
+            &mut op.what
+            && let LockKind::Semaphore { permits: permits @ 2.. } = &mut ask.kind
+        {
+            *permits += more;
+        }
+    }
 }
 
 fn settings(dice: &mut Dice) -> Settings {

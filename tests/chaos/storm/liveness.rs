@@ -8,7 +8,7 @@ use fairlock::stats::WaitingRequest;
 
 use crate::look::{BUSY, Oracle, RETRY, Said};
 use crate::real::LATEST;
-use crate::server::{name_of, taken_of, units_of};
+use crate::server::{free_of, is_of, name_of};
 use crate::world::{Promise, World, locked};
 
 /// P5: what a dead holder's lease may be followed by.
@@ -25,7 +25,7 @@ impl Oracle {
         state: &LockState,
     ) {
         let (name, now) = (name_of(lock), world.now());
-        let free = units_of(state).saturating_sub(taken_of(state));
+        let fits = |units: u32, capacity: u32| u64::from(units) <= free_of(state, capacity);
         let first = state.queue.first().map(|waiter| waiter.owner.as_str());
         let first_since = self.first_since(lock);
         let waits = |said: &Said, owner: &str| {
@@ -36,7 +36,8 @@ impl Oracle {
         let is_before_others = |waiter: &&Waiter| {
             said.iter().any(|said| {
                 let is_calm = world.weather.calm_since(said.life.client, now).is_some();
-                (is_calm || u64::from(waiter.units) > free) && waits(said, waiter.owner.as_str())
+                let fits = fits(waiter.units, waiter.capacity.unwrap_or(1));
+                (is_calm || !fits) && waits(said, waiter.owner.as_str())
             })
         };
         let next = state.queue.iter().find(is_before_others);
@@ -46,8 +47,8 @@ impl Oracle {
             for waiting in said.waiting.iter().filter(|waiting| waiting.lock.as_str() == name) {
                 let owner = waiting.owner.as_str();
                 let is_passed = next.is_some_and(|next| next.owner.as_str() != owner);
-                let is_of_its_kind = state.capacity.is_none_or(|units| units == waiting.kind.capacity());
-                if is_passed || !is_of_its_kind || u64::from(waiting.units) > free {
+                let is_of_its_kind = state.capacity.is_none() || is_of(state, waiting.kind);
+                if is_passed || !is_of_its_kind || !fits(waiting.units, waiting.kind.capacity()) {
                     continue;
                 }
                 let began = now.saturating_sub(waiting.waiting_for);

@@ -165,7 +165,7 @@ impl Server {
         match answer {
             Acquired::Queued { ticket, .. } => self.queued(world, life, &ask.place, *ticket),
             Acquired::Busy { .. } => {
-                let fits = taken_of(&state) + u64::from(ask.place.units) <= units_of(&state);
+                let fits = u64::from(ask.place.units) <= free_of(&state, ask.place.lock.kind.capacity());
                 let busy = !fits && state.holder().is_some() || !state.queue.is_empty();
                 if ask.place.wait == Wait::No && !busy {
                     world.found(
@@ -187,8 +187,7 @@ impl Server {
         }
         // A waiter for a plain lock keeps it in use, and can't be seen.
         let is_idle = state.holders.is_empty() && state.queue.is_empty() && state.capacity.is_some();
-        let is_the_same = state.capacity == kind.is_shared().then_some(kind.capacity());
-        if is_idle || is_the_same && kind.is_shared() {
+        if is_idle || is_of(&state, *kind) && kind.is_shared() {
             world.found(Promise::Answer, format!("{name}: a {kind} is refused, and it is one: {error}"));
         }
     }
@@ -317,7 +316,17 @@ pub fn units_of(state: &LockState) -> u64 {
     state.capacity.unwrap_or(1).into()
 }
 
-/// How many of them are held.
+/// How many of so many are free: semaphores of one name may have different numbers of permits.
+pub fn free_of(state: &LockState, capacity: u32) -> u64 {
+    u64::from(capacity).saturating_sub(taken_of(state))
+}
+
+/// Whether locks of this kind have this state. An exclusive lock has no capacity, and nor has a name that nobody uses.
+pub fn is_of(state: &LockState, kind: LockKind) -> bool {
+    LockKind::Semaphore { permits: state.capacity.unwrap_or(1) }.agrees_with(kind)
+}
+
+/// How many units are held.
 pub fn taken_of(state: &LockState) -> u64 {
     state.holders.iter().map(|holder| u64::from(holder.units)).sum()
 }

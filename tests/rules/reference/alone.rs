@@ -13,7 +13,7 @@ use drawn::{check, kinds, scale};
 
 #[test]
 fn the_rules_keep_their_promises() {
-    for (kind, cases) in kinds([150, 50, 50]) {
+    for (kind, cases) in kinds([150, 50, 50, 50]) {
         let scale = scale(Time::Virtual, kind);
         check(scale, cases, &mut |steps| promises::are_kept(scale, steps));
     }

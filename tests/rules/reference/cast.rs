@@ -1,6 +1,6 @@
 //! The clients: they turn steps into commands, and learn from answers and pushes.
 
-use crate::commands::{CLIENTS, Command, LABELS, LOCKS, OWNERS, Scale, Slot, Step, Time};
+use crate::commands::{CLIENTS, Command, LABELS, LOCKS, OWNERS, Scale, Slot, Step, Time, kind_of};
 use crate::rules::Rules;
 use crate::words::{Answer, Ask, ClientNumber, Condition, Member, Millis, Outcome, Patience, Push, Renew};
 
@@ -162,7 +162,7 @@ impl Cast {
         self.last_request += 1;
         let member = Member { client: slot.client, owner: slot.owner, request: self.last_request };
         self.give_up(slot);
-        let units = slot.units(self.scale.kind);
+        let units = slot.units(kind_of(self.scale.kind, self.last_request));
         self.requests[index(slot)].current = Some(Request { member, token: None, ticket: 0, units });
         member
     }
@@ -253,10 +253,10 @@ impl Cast {
     }
 
     fn renew_places(&self, client: ClientNumber, lock: usize, places: Vec<Renew>) -> Vec<Command> {
-        if places.is_empty() {
-            return Vec::new();
-        }
-        vec![Command::RenewPlaces { lock, ttl: self.ttl_of(client), places }]
+        let is_of_all = |place: &Renew| kind_of(self.scale.kind, place.member.request) == self.scale.kind;
+        let (of_all, others): (Vec<_>, _) = places.into_iter().partition(is_of_all);
+        let places = [of_all, others].into_iter().filter(|places| !places.is_empty());
+        places.map(|places| Command::RenewPlaces { lock, ttl: self.ttl_of(client), places }).collect()
     }
 
     fn heartbeats(&self, rules: &Rules) -> Vec<Command> {

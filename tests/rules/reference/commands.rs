@@ -80,6 +80,21 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// The request of the command; of a heartbeat one of those that name the same kind.
+    pub(crate) fn request(&self) -> u64 {
+        match self {
+            Command::Acquire { ask, .. } => ask.member.request,
+            Command::RenewPlaces { places, .. } => places[0].member.request,
+            Command::RenewHold { member, .. }
+            | Command::Release { member, .. }
+            | Command::Adopt { member, .. }
+            | Command::Withdraw { member, .. }
+            | Command::Kick { member, .. }
+            | Command::TakeHold { member, .. } => member.request,
+            _ => 0,
+        }
+    }
+
     /// The lock of the command.
     pub(crate) fn lock(&self) -> Option<usize> {
         match self {
@@ -222,6 +237,19 @@ pub(crate) struct Scale {
     pub(crate) time: Time,
     /// Of all locks.
     pub(crate) kind: LockKind,
+}
+
+/// A semaphore of so many permits is one of two more by every other request.
+pub(crate) const MIXED: u32 = 3;
+
+/// The kind of lock that a request names.
+pub(crate) fn kind_of(kind: LockKind, request: u64) -> LockKind {
+    match kind {
+        LockKind::Semaphore { permits: MIXED } if request % 2 == 1 => {
+            LockKind::Semaphore { permits: MIXED + 2 }
+        }
+        kind => kind,
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

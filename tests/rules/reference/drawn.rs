@@ -7,14 +7,18 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use fairlock_core::LockKind;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use crate::commands::{Scale, Step, Time, steps};
+use crate::commands::{MIXED, Scale, Step, Time, steps};
 
-/// A fair lock, a semaphore, and a read-write lock.
-pub(crate) static KINDS: [LockKind; 3] =
-    [LockKind::Fair, LockKind::Semaphore { permits: 4 }, LockKind::ReadWrite];
+/// A fair lock, a semaphore, a read-write lock, and a semaphore of which requests name different numbers of permits.
+pub(crate) static KINDS: [LockKind; 4] = [
+    LockKind::Fair,
+    LockKind::Semaphore { permits: 4 },
+    LockKind::ReadWrite,
+    LockKind::Semaphore { permits: MIXED },
+];
 
 /// In the same order, and how many cases of each.
-pub(crate) fn kinds(cases: [u32; 3]) -> impl Iterator<Item = (LockKind, u32)> {
+pub(crate) fn kinds(cases: [u32; 4]) -> impl Iterator<Item = (LockKind, u32)> {
     KINDS.into_iter().zip(cases)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fairlock_core::LockKind;
 
-use crate::commands::Command;
+use crate::commands::{Command, kind_of};
 use crate::lua::client;
 use crate::words::{Ask, ClientNumber, Condition, Member, Patience};
 
@@ -21,6 +21,7 @@ pub(crate) fn call_of(
     begin_by: &str,
     command: &Command,
 ) -> Option<Call> {
+    let kind = kind_of(kind, command.request());
     let (begin_by, capacity) = (begin_by.to_owned(), kind.capacity().to_string());
     // The server knows all listeners.
     let options = "s".to_owned();

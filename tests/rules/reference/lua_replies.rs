@@ -86,6 +86,7 @@ fn seen(reply: &Value) -> Result<Seen, String> {
     let place = |row: &[Value]| SeenPlace {
         member: member_of(&format!("{}:{}", text(&row[0]), text(&row[1]))),
         units: number(&row[4]),
+        capacity: text(&row[6]).parse().unwrap_or(0),
         waiting: number(&row[2]),
         left: number(&row[3]),
         label: text(&row[5]),

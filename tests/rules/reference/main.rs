@@ -35,7 +35,7 @@ use words::{Answer, Ask, Member, Patience, Push};
 #[test]
 fn the_lua_does_what_the_rules_do() {
     let lua = LuaServer::start(Parts::Both);
-    for (kind, cases) in kinds([80, 30, 30]) {
+    for (kind, cases) in kinds([80, 30, 30, 30]) {
         let scale = scale(Time::Virtual, kind);
         check(scale, cases, &mut |steps| differ(LuaSubject::new(&lua, kind), scale, steps));
     }
@@ -54,7 +54,7 @@ fn the_lua_does_in_scenes_what_the_rules_do() {
 fn the_cases_do_what_the_rule_does() {
     let (fast, general) = (LuaServer::start(Parts::Both), LuaServer::start(Parts::General));
     let mut ways = [Ways::default(), Ways::default()];
-    for (kind, cases) in kinds([40, 20, 20]) {
+    for (kind, cases) in kinds([40, 20, 20, 20]) {
         let (scale, ways) = (scale(Time::VirtualWithHarm, kind), &mut ways[usize::from(kind.is_shared())]);
         play_scenes(&fast, &general, ways, scale).unwrap_or_else(|story| panic!("{story}"));
         check(scale, cases, &mut |steps| differential::differ(&fast, &general, ways, scale, steps));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cast::Cast;
-use crate::commands::{Command, LOCKS, Scale, Step};
+use crate::commands::{Command, LOCKS, Scale, Step, kind_of};
 use crate::rules::Rules;
 use crate::words::{Answer, Member, Outcome, Seen, SeenHolder};
 
@@ -56,10 +56,12 @@ fn grow(mut last: u64, seen: &[Seen; 2]) -> Result<(), String> {
     Ok(())
 }
 
-/// P1: the holds together take no more units than there are.
+/// P1: the holds together take no more units than there are, by the number of the request that was granted last.
 fn none_hold_too_much(scale: Scale, seen: &Seen) -> Result<(), String> {
     let taken: u64 = seen.holders.iter().map(|hold| u64::from(hold.units)).sum();
-    if taken > u64::from(scale.kind.capacity()) { Err(format!("{taken} units are held")) } else { Ok(()) }
+    let last = seen.holders.last().map_or(0, |hold| hold.member.request);
+    let most = u64::from(kind_of(scale.kind, last).capacity());
+    if taken > most { Err(format!("{taken} units of {most} are held")) } else { Ok(()) }
 }
 
 /// P2, P4: grants go to the first places of all live waiters.

@@ -10,7 +10,7 @@ use fairlock_core::backend::{
 use fairlock_core::{FencingToken, LockKind, LockName, OwnerId};
 use fairlock_rules::{LockEntry, OperationContext, Presence, StoreContext, WakeUp, WakeUpKind};
 
-use crate::commands::{CLIENTS, Command, LOCKS};
+use crate::commands::{CLIENTS, Command, LOCKS, kind_of};
 use crate::words::{
     Answer, Ask, ClientNumber, Condition, Member, Millis, Outcome, Patience, Push, Renew, Seen, SeenHolder,
     SeenPlace,
@@ -57,6 +57,7 @@ impl Kept {
         command: &Command,
     ) -> Outcome {
         let Kept { id, entry, last } = self;
+        let id = &LockId::new(id.name.clone(), kind_of(id.kind, command.request()));
         // The rules know one clock. Here holds and places end in whole milliseconds, as on Redis, and numbers are microseconds.
         let before = (now * 1000 + micros - 1).max(*last);
         let mut store_context = StoreContext::after(before);
@@ -131,6 +132,7 @@ impl Rules {
         let queue = state.queue.into_iter().map(|waiter| SeenPlace {
             member: member(&waiter.owner, waiter.request.unwrap()),
             units: waiter.units,
+            capacity: waiter.capacity.unwrap_or(1),
             waiting: millis(waiter.waiting.unwrap()),
             left: millis(waiter.place_left.unwrap()),
             label: waiter.label.unwrap_or_default(),

@@ -186,6 +186,11 @@ struct Busy {
     waiters: VecDeque<Request>,
 }
 
+/// Each request of a lock here names the same number of permits.
+fn kinds() -> impl Iterator<Item = LockKind> {
+    KINDS.into_iter().take(3)
+}
+
 fn daily(kind: LockKind, is_waited_for: bool) -> String {
     format!("daily:{}:{is_waited_for}", kind.capacity())
 }
@@ -196,7 +201,7 @@ fn after_a_week_redis_keeps_what_is_in_use_and_nothing_else() {
     let store = Redis(LuaSubject::new(&lua, LockKind::Fair));
     let mut week = Week { store, used: BTreeMap::new(), requests: 0 };
     let mut busy: Vec<Busy> = Vec::new();
-    for kind in KINDS {
+    for kind in kinds() {
         let name = format!("busy:{}", kind.capacity());
         let (mut holder, mut waiters) = (week.request(kind), VecDeque::new());
         holder.is_granted(week.run(&name, kind, holder.ask()), 0);
@@ -210,7 +215,7 @@ fn after_a_week_redis_keeps_what_is_in_use_and_nothing_else() {
     let (mut tokens, mut once, mut sizes) = ([[0; 2]; 3], 0, Vec::new());
     for round in 0..ROUNDS {
         if round.is_multiple_of(DAY / ROUND) {
-            for (kind, [alone, waited_for]) in KINDS.into_iter().zip(&mut tokens) {
+            for (kind, [alone, waited_for]) in kinds().zip(&mut tokens) {
                 *alone = week.use_daily(&daily(kind, false), kind, false, *alone);
                 *waited_for = week.use_daily(&daily(kind, true), kind, true, *waited_for);
             }

@@ -142,6 +142,7 @@ pub(crate) struct SeenHolder {
 pub(crate) struct SeenPlace {
     pub(crate) member: Member,
     pub(crate) units: u32,
+    pub(crate) capacity: u32,
     pub(crate) waiting: Millis,
     pub(crate) left: Millis,
     pub(crate) label: String,

@@ -41,7 +41,7 @@ fn more_permits_than_the_owner_has_are_refused() {
 #[test]
 fn a_lock_of_another_kind_is_refused_while_the_claim_lasts() {
     let case = Case::of_units(LockKind::Semaphore { permits: 5 }, 5);
-    let others = [LockKind::Semaphore { permits: 8 }, LockKind::ReadWrite, LockKind::Fair, LockKind::Plain];
+    let others = [LockKind::Semaphore { permits: 1 }, LockKind::ReadWrite, LockKind::Fair, LockKind::Plain];
     for kind in others {
         assert!(matches!(case.claim.join(kind, 1, case.start), Joined::OtherKind), "{kind}");
     }
@@ -62,7 +62,9 @@ fn a_hold_whose_time_is_over_refuses_nothing() {
 }
 
 #[test]
-fn fair_and_plain_handles_of_one_name_are_one_lock() {
+fn handles_of_kinds_that_agree_are_one_lock() {
+    let case = Case::of_units(LockKind::Semaphore { permits: 5 }, 1);
+    assert!(matches!(case.claim.join(LockKind::Semaphore { permits: 8 }, 1, case.start), Joined::Waiting));
     let case = Case::new();
     assert!(matches!(case.claim.join(LockKind::Plain, 1, case.start), Joined::Waiting));
 }
