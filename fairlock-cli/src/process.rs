@@ -7,6 +7,8 @@ use std::thread;
 
 use fairlock::waits::crossbeam_channel_0_5::{Receiver, unbounded};
 
+use crate::exit::Failure;
+
 /// What `/proc/PID/stat` says of a process.
 pub(crate) struct Stat {
     pub(crate) group: i32,
@@ -30,11 +32,23 @@ impl Stat {
     }
 }
 
+/// Starts a thread of the command, which nobody waits for.
+///
+/// # Errors
+/// If the system gives none.
+pub(crate) fn start_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<(), Failure> {
+    let no_thread = |error| Failure::ours(format!("no thread `{name}`: {error}"));
+    thread::Builder::new().name(name.to_owned()).spawn(work).map(drop).map_err(no_thread)
+}
+
 /// Each line of standard input; closed at its end.
-pub(crate) fn lines_of_input() -> Receiver<String> {
+pub(crate) fn lines_of_input() -> Result<Receiver<String>, Failure> {
     let (say, said) = unbounded();
-    thread::spawn(move || stdin().lines().map_while(Result::ok).try_for_each(|line| say.send(line)));
-    said
+    let read = move || stdin().lines().map_while(Result::ok).try_for_each(|line| say.send(line));
+    start_thread("fairlock-input", read).map(|()| said)
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write, stdout};
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::backend::{Released, only};
@@ -32,7 +31,7 @@ use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open, setsid};
 use crate::args::{Hold, Server, Take};
 use crate::exit::{ENDS, Exit, Failure, channel_of};
 use crate::names::escaped;
-use crate::process::{Stat, lines_of_input};
+use crate::process::{Stat, lines_of_input, start_thread};
 use crate::report::{Reader, print};
 use crate::server;
 
@@ -97,7 +96,7 @@ fn start_of(process: i32) -> Option<u64> {
 fn hold(server: &Server, options: &Take, watched: &str) -> Result<Exit, Failure> {
     let _ = setsid(); // fails if it leads a group already: then Ctrl-C is for it
     let signals = channel_of(ENDS)?;
-    let (mut first, ends) = (lines_of_input(), end_of(watched)?);
+    let (mut first, ends) = (lines_of_input()?, end_of(watched)?);
     let deadline = options.limit().and_then(|limit| Instant::now().checked_add(limit));
     let (client, _) = server::holder(server, &options.terms)?;
     let lock = client.fair_lock(&options.name)?.owned_by(&client.new_owner())?;
@@ -163,10 +162,10 @@ fn end_of(watched: &str) -> Result<Receiver<()>, Failure> {
     match pidfd {
         // The start is read once the pidfd is there: from then on it is the pidfd's process that has this number.
         Some(Ok(pidfd)) if process.parse().ok().and_then(start_of) == start.parse().ok() => {
-            thread::spawn(move || {
+            start_thread("fairlock-watch", move || {
                 while poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).is_err() {}
                 drop(open);
-            });
+            })?;
         }
         Some(Err(error)) if error != rustix::io::Errno::SRCH => {
             return Err(Failure::ours(format!("process {process} can't be watched: {error} (--while)")));

@@ -9,3 +9,4 @@ mod guide_on_redis;
 mod lock_files;
 mod sizes;
 mod surface;
+mod threads;

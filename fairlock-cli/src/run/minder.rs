@@ -57,7 +57,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SI
 use super::wanted::names;
 use crate::args::{self, MINDER, Run, Server};
 use crate::exit::{Exit, Failure};
-use crate::process::{Stat, lines_of_input};
+use crate::process::{Stat, lines_of_input, start_thread};
 use crate::server::{self, Store};
 
 /// The minder, seen from fairlock.
@@ -96,7 +96,7 @@ impl Minder {
         let (say, said) = unbounded();
         let listen =
             move || BufReader::new(from_minder).lines().map_while(Result::ok).try_for_each(|_| say.send(()));
-        thread::Builder::new().name("fairlock-minder".to_owned()).spawn(listen).map_err(no_minder)?;
+        start_thread("fairlock-minder", listen)?;
         let minder = Minder { process: Some(process), to_minder, said, ending: false };
         let ready = minder.said.recv_timeout(Duration::from_secs(30));
         ready.map(|()| minder).map_err(|_| Failure::ours("the minder did not start"))
@@ -173,7 +173,7 @@ pub(crate) fn mind(options: &args::Minder) -> Exit {
             return Exit::Failed;
         }
     }
-    let said = lines_of_input();
+    let Ok(said) = lines_of_input() else { return Exit::Failed };
     tell_fairlock("ready");
     let group = getpgrp();
     let (mut holds, mut until) = (Vec::new(), None);
@@ -222,8 +222,8 @@ fn leave_group(limit: Duration) -> bool {
         Ok(left?)
     };
     let (say, said) = mpsc::channel();
-    thread::spawn(move || say.send(leave().is_ok()));
-    said.recv_timeout(limit.saturating_sub(now())).unwrap_or(false)
+    let started = start_thread("fairlock-leave", move || say.send(leave().is_ok()));
+    started.is_ok() && said.recv_timeout(limit.saturating_sub(now())).unwrap_or(false)
 }
 
 /// Waits for the end of the group's processes, until this time at the latest.

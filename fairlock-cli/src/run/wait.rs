@@ -20,6 +20,7 @@ use super::wanted::{HESITATION, Holds, Outer, Wanted};
 use crate::args::{Run, Server};
 use crate::exit::{Exit, Failure};
 use crate::names::{escaped, fit_words};
+use crate::process::start_thread;
 use crate::server::{self, Store};
 use crate::settings::LONGEST;
 use crate::{duration, kind};
@@ -64,8 +65,7 @@ pub(super) fn connect(server: &Server, options: &Run, signals: &Receiver<i32>) -
             }
         }
     };
-    let no_thread = |error| Failure::ours(format!("no thread to connect: {error}"));
-    thread::Builder::new().name("fairlock-connect".to_owned()).spawn(work).map_err(no_thread)?;
+    start_thread("fairlock-connect", work)?;
     let line = Line::new(options.quiet);
     let (mut why, mut update) = (String::new(), never());
     let show = |why: &str| line.show(|| format!("connecting for {}s; {why}", began.elapsed().as_secs()));
