@@ -35,7 +35,7 @@ impl<const RULE: u8> Redis<RULE> {
         let builder = patient(&self.server.url());
         let builder = match RULE {
             HAND_OFF | PERMIT => builder,
-            DURABLE => builder.durable(Durability::default().trust(LEASE)),
+            DURABLE => builder.durable(Durability::default().trust(LEASE * 100)),
             _ => builder.discipline(Discipline::Redisson),
         };
         builder.connect().unwrap()

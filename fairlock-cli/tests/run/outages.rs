@@ -15,6 +15,9 @@ use crate::support::{
 /// More than the time-outs of the last calls, and much less than the ten seconds for which a call goes on without an answer.
 const IN_TIME: Duration = Duration::from_secs(6);
 
+/// The time-outs of these calls, which the environment of the tests makes longer.
+const ANSWERS: &str = "--connect-timeout 1s --response-timeout 1s";
+
 /// What the command says that ends within this time.
 #[track_caller]
 fn within<T>(time: Duration, ends: impl FnOnce() -> T) -> T {
@@ -96,7 +99,7 @@ fn a_server_that_goes_away_during_the_wait_gives_122_in_time() {
         let ours = lock(&server, "x");
         let guard = ours.lock().unwrap();
         let said = within(Duration::from_secs(3) + IN_TIME, || {
-            let mut waits = starts(&server.url(), "x --wait 3s", "echo no");
+            let mut waits = starts(&server.url(), &format!("x --wait 3s {ANSWERS}"), "echo no");
             wait_for_queue(&ours, 1);
             go(&server);
             waits.output()
@@ -115,7 +118,8 @@ fn a_server_gone_at_a_loss_does_not_hold_the_command_up() {
     each_way_to_go(|server, go| {
         let dir = WorkDir::new();
         let pid = dir.file("pid");
-        let mut holder = starts(&server.url(), "x --lease 4s", &script(&pid, "exec sleep 1000"));
+        let mut holder =
+            starts(&server.url(), &format!("x --lease 4s {ANSWERS}"), &script(&pid, "exec sleep 1000"));
         let process = process_in(&pid);
         go(&server);
         wait_until_dead(process);
@@ -132,7 +136,7 @@ fn a_server_gone_at_the_end_does_not_hold_the_command_up() {
         let (pid, end) = (dir.file("pid"), dir.file("end"));
         let program = script(&pid, &format!("until test -e {}; do sleep 0.01; done; exit 7", end.display()));
         let run = |options: &str| {
-            let holder = starts(&server.url(), options, &program);
+            let holder = starts(&server.url(), &format!("{options} {ANSWERS}"), &program);
             process_in(&pid);
             std::fs::remove_file(&pid).unwrap();
             holder
@@ -154,7 +158,7 @@ fn a_server_gone_at_the_end_does_not_hold_the_command_up() {
 fn a_signal_ends_a_command_whose_only_attempt_is_under_way() {
     let host = Host::new();
     host.server.query::<()>(&["CLIENT", "PAUSE", "60000", "WRITE"]);
-    let mut tries = host.starts("-n x", "echo no");
+    let mut tries = host.starts(&format!("-n x {ANSWERS}"), "echo no");
     eventually("it waits for an answer", || {
         host.server.query::<String>(&["CLIENT", "LIST"]).lines().any(|line| line.contains(" flags=b "))
     });
@@ -170,9 +174,13 @@ fn a_program_runs_on_while_its_address_leads_to_another_master() {
     let proxy = Proxy::start(pair.first.port());
     let (pid, done) = (dir.file("pid"), dir.file("done"));
     let until_done = format!("until test -e {}; do sleep 0.05; done; exit 7", done.display());
-    let mut holds = starts(&proxy.url(), "x --lease 4s --kill-after 100ms", &script(&pid, &until_done));
+    let mut holds = starts(
+        &proxy.url(),
+        &format!("x --lease 4s --kill-after 100ms {ANSWERS}"),
+        &script(&pid, &until_done),
+    );
     process_in(&pid);
-    let mut waits = starts(&proxy.url(), "x --lease 4s --kill-after 100ms", "echo in");
+    let mut waits = starts(&proxy.url(), &format!("x --lease 4s --kill-after 100ms {ANSWERS}"), "echo in");
     wait_for_queue(&lock(&pair.first, "x"), 1);
     pair.fail_over();
     proxy.lead_to(pair.second.port());

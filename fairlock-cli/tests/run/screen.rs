@@ -40,7 +40,7 @@ fn ls_keeps_a_screen_and_goes_on_after_an_outage() {
         .iter()
         .map(|name| host.client("夜間\u{202e}").fair_lock(name).unwrap().lock().unwrap())
         .collect();
-    let typed = Typed::begin(80, &host.url(), FAIRLOCK, &["ls", "--watch=100ms"]);
+    let typed = Typed::begin(120, &host.url(), FAIRLOCK, &["ls", "--watch=100ms"]);
     typed.wait_for_line("all are shown", |line| line.starts_with("  lock:11 "));
     let screen = typed.screen();
     assert!(
