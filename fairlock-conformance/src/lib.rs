@@ -258,6 +258,7 @@ macro_rules! conformance_tests {
             a_repeated_release_of_many_touches_no_later_hold
             a_place_that_is_gone_is_put_back_at_its_ticket
             a_ticket_that_the_lock_has_not_given_out_is_not_believed
+            a_waiter_that_comes_back_to_a_free_lock_has_it_at_once
             a_waiter_whose_grant_is_over_is_next
             a_heartbeat_after_the_release_of_its_hold_leaves_nothing
             a_waiter_that_was_kicked_is_not_put_back

@@ -1,5 +1,7 @@
 //! A waiter knows its ticket, so what a store forgets costs it no turn. These cases call the backend itself.
 
+use std::time::Duration;
+
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Acquire, Acquired, Place, Released, Renew, Renewal, Wait, Withdrawn, only};
 
@@ -86,6 +88,25 @@ pub fn a_place_that_is_gone_is_put_back_at_its_ticket(harness: &impl Harness) {
     assert_eq!(only(bench.backend.withdraw(&[bench.place(&newcomer, 2)])).unwrap(), Withdrawn::Left);
     assert_eq!(bench.release(&holder, 1, token), Released::Released);
     harness.assert_nothing_is_left("back");
+}
+
+/// No queue was lost: its ticket has had its turn.
+pub fn a_waiter_that_comes_back_to_a_free_lock_has_it_at_once(harness: &impl Harness) {
+    let bench = Bench::new(harness, "alone");
+    let holder = bench.owner();
+    let token = bench.token(&holder, 1);
+    let waiters = Waiters::new(&bench, 1);
+    waiters.queues(0);
+    assert_eq!(bench.release(&holder, 1, token), Released::Released); // and its grant is over before it hears of that
+    harness.pass(DEAD + SLACK);
+    let mut answer = waiters.asks(0);
+    if let Acquired::Queued { recheck_in, .. } = answer {
+        assert_eq!(recheck_in, Duration::ZERO);
+        answer = waiters.asks(0);
+    }
+    let Acquired::Granted { token, .. } = answer else { panic!("{answer:?}") };
+    assert_eq!(bench.release(&waiters.all[0].0, 100, token), Released::Released);
+    harness.assert_nothing_is_left("alone");
 }
 
 /// Otherwise a forged ticket would stand ahead of other waiters, or a new request ahead of it.

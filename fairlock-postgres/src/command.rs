@@ -68,6 +68,12 @@ impl Command {
         matches!(self, Command::Acquire { condition, .. } if condition.not_granted.is_some())
     }
 
+    /// Whether the request names a ticket. What became of that ticket stands in the row: a decision without the row would take the queue for
+    /// lost, and have all waiters rest for one place TTL.
+    pub(crate) fn names_a_ticket(&self) -> bool {
+        matches!(self, Command::Acquire { place, .. } if place.ticket > 0)
+    }
+
     /// Decides. `late`: how much earlier than the request the time of the decision is, at most. The times of the request and of the answer
     /// count from there.
     pub(crate) fn decide(

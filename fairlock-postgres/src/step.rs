@@ -211,13 +211,14 @@ impl Step<'_> {
     }
 
     /// Decides on the row as it was seen last. Requests take the lock for free if they have no use for that row, or if it is likely another
-    /// one by now. None: the row has to be read first.
+    /// one by now, unless they name a ticket. None: the row has to be read first.
     fn guess(&mut self, lock: &LockName) -> Option<Swap> {
         let (store, is_of_requests) = (self.store, self.is_of_requests(lock));
         let questions = self.asked.get_mut(lock)?;
         if questions.iter().any(|question| question.command.needs_the_time()) {
             return None;
         }
+        let names_a_ticket = questions.iter().any(|question| question.command.names_a_ticket());
         let (now, late) = store.recent.clock(Instant::now())?;
         let mut decide = |row: Option<&Row>, now| {
             Swap::decide(store, lock, questions, row, Clock { now, late, waited: None }).ok()?
@@ -234,7 +235,7 @@ impl Step<'_> {
                 }
             }
         }
-        if is_of_requests { decide(None, now) } else { None }
+        if is_of_requests && !names_a_ticket { decide(None, now) } else { None }
     }
 
     /// Decides on what was read just now, maybe under the row lock. Returns what is to be written.
