@@ -187,8 +187,9 @@ pub(crate) struct Kind {
     /// Write under a read-write lock: alone, in one queue with the runs with --shared.
     #[arg(long)]
     pub(crate) write: bool,
-    /// Take one of N permits: at most N programs run at once. Users that give another N, of 2 or more,
-    /// go by theirs. FAIRLOCK_TOKEN then only names the hold: no resource can refuse an old one.
+    /// Take one of N permits: at most N programs run at once. Users of one name may give different N, from 2 on: each program
+    /// starts when the permits in use and its own fit into its own N. With --permits, FAIRLOCK_TOKEN only names the hold: no
+    /// resource can refuse an old one.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) permits: Option<u32>,
 }

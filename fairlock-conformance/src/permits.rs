@@ -102,7 +102,8 @@ pub fn a_release_grants_all_that_fit(harness: &impl Harness) {
     harness.assert_nothing_is_left("fit");
 }
 
-/// The number may be raised and lowered while clients that name the other one go on: by its own number no client has too many beside it.
+/// Clients with two numbers share a semaphore. Each request is granted if the permits in use and its own fit into the number that the
+/// request names.
 pub fn each_client_goes_by_its_own_number_of_permits(harness: &impl Harness) {
     let Some([five]) = semaphores(harness, "number", 5) else { return };
     let [eight] = semaphores(harness, "number", 8).unwrap();

@@ -90,14 +90,14 @@ pub fn a_place_that_is_gone_is_put_back_at_its_ticket(harness: &impl Harness) {
     harness.assert_nothing_is_left("back");
 }
 
-/// No queue was lost: its ticket has had its turn.
+/// No queue was lost: the waiter's ticket has had its turn.
 pub fn a_waiter_that_comes_back_to_a_free_lock_has_it_at_once(harness: &impl Harness) {
     let bench = Bench::new(harness, "alone");
     let holder = bench.owner();
     let token = bench.token(&holder, 1);
     let waiters = Waiters::new(&bench, 1);
     waiters.queues(0);
-    assert_eq!(bench.release(&holder, 1, token), Released::Released); // and its grant is over before it hears of that
+    assert_eq!(bench.release(&holder, 1, token), Released::Released); // the grant ends before the waiter hears of it
     harness.pass(DEAD + SLACK);
     let mut answer = waiters.asks(0);
     if let Acquired::Queued { recheck_in, .. } = answer {

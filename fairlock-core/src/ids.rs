@@ -332,7 +332,7 @@ impl LockKind {
     }
 
     /// Whether locks of both kinds may have one name. Fair and plain handles and semaphores of one permit are one lock; so are
-    /// semaphores of two permits or more, each of which goes by its own number.
+    /// semaphores of two permits or more: each request is granted by the number that it names.
     pub const fn agrees_with(self, other: LockKind) -> bool {
         const fn has_parts(capacity: u32) -> bool {
             1 < capacity && capacity < u32::MAX

@@ -1,5 +1,4 @@
-//! The packages outside the workspace are built with `--locked`, and by the night at the earliest: their lock files know what our crates
-//! need by then.
+//! Packages outside the workspace are built with `--locked`, and not by day. This test finds a stale lock file before the night does.
 
 use std::collections::BTreeSet;
 use std::fs;

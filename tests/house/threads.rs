@@ -1,4 +1,4 @@
-//! Each thread of the product has a name, and ARCHITECTURE.md says when it ends.
+//! Each thread of the product has a name, and ARCHITECTURE.md lists that name.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -15,7 +15,7 @@ use crate::support::{
 /// More than the time-outs of the last calls, and much less than the ten seconds for which a call goes on without an answer.
 const IN_TIME: Duration = Duration::from_secs(6);
 
-/// The time-outs of these calls, which the environment of the tests makes longer.
+/// Short time-outs for these commands: the environment of the tests sets 5 s.
 const ANSWERS: &str = "--connect-timeout 1s --response-timeout 1s";
 
 /// What the command says that ends within this time.

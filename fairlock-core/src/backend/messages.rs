@@ -301,7 +301,8 @@ impl From<Released> for ForceReleased {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LockState {
-    /// How many units a read-write lock or a semaphore has. None for a lock of one holder, and for a name that is not in use.
+    /// How many units a read-write lock or a semaphore has; of a semaphore the number of permits that the last grant named, or without a
+    /// holder the first waiter. None for a lock of one holder, and for a name that is not in use.
     pub capacity: Option<u32>,
     /// The holders whose leases end first, in the order of their tokens: [`MOST_INSPECTED`](super::MOST_INSPECTED) at most. A fair or
     /// plain lock has one at most.
@@ -389,7 +390,7 @@ pub struct Waiter {
     pub request: Option<RequestId>,
     /// How many units the waiter wants.
     pub units: u32,
-    /// Of how many, of a lock of several units: semaphores of one name may have different numbers of permits.
+    /// The capacity that the waiter names: clients of one semaphore may name different numbers of permits. None for a lock of one unit.
     pub capacity: Option<u32>,
     /// For how long it has waited, where the discipline keeps it.
     pub waiting: Option<Duration>,

@@ -224,8 +224,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Whether the store supports locks of this kind, as it is set up. Core asks for no lock of another kind. The default supports fair and
     /// plain locks: then each place takes one unit, and a backend need not look at `units`. Asks no server.
     ///
-    /// - The holds of a lock take at most its [capacity](crate::LockKind::capacity) together, and each has its own end. Of a semaphore each
-    ///   request names its own capacity: a request is granted if the units that are taken and its own fit into that.
+    /// - The holds of an exclusive or a read-write lock take at most its [capacity](crate::LockKind::capacity) together. Each request for a
+    ///   semaphore names a capacity, and is granted if the units in use and its own fit into that capacity. Each hold has its own end.
     /// - First come, first served by units: a waiter that does not fit yet is not passed by a later one.
     /// - A release, a withdrawal and each call that finds holds over grant all waiters at the head that now fit.
     /// - A name that is held or waited for as a kind that does not [agree](crate::LockKind::agrees_with) with the request's is a

@@ -139,8 +139,8 @@ impl Claim {
     pub(crate) fn leaving_failed(&self, error: BackendError, now: Instant) {
         if let Phase::Leaving(leaving) = &mut self.lock_state().phase {
             leaving.failures += 1;
-            // After an error that passes the task waits on, for as long as an outage may last. When that is over the watchdog wakes the
-            // task; in a shutdown, which has no watchdog, the next failure does.
+            // After a transient error the task waits on, up to its limit. At the limit the watchdog wakes the task. A shutdown has no
+            // watchdog: there the first failure after the limit wakes the task.
             if !error.kind().is_transient() || leaving.task_until.is_some_and(|until| until <= now) {
                 self.task_is_due();
             }

@@ -86,8 +86,8 @@ impl Client {
         self.lock_of(name, LockKind::ReadWrite).map(RwLock::new)
     }
 
-    /// A semaphore of 1 to 1,000,000 permits, which owners get in the order in which they asked. Clients may name different numbers, from 2
-    /// on: each goes by its own. Makes no round trip.
+    /// A semaphore of 1 to 1,000,000 permits, which owners get in the order in which they asked. Clients may name different numbers, of 2 or
+    /// more: each request is granted by the number that its client names. Makes no round trip.
     ///
     /// # Errors
     /// As [`rw_lock`](Self::rw_lock); [`Error::InvalidConfig`] for another number of permits.

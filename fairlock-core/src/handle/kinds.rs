@@ -269,7 +269,7 @@ as_lock!(AsyncRwLock, all write, AsyncAdmin);
 /// request is granted when the permits in use and its own fit into the number of its own handle, in the order of the queue.
 ///
 /// The errors of all calls are those of [`Lock`]; [`Error::InvalidConfig`] for no permit or more than there are; and
-/// [`Error::Mismatch`] where the name is in use for a lock of another kind, such as one of one permit.
+/// [`Error::Mismatch`] where the name is in use for a lock of another kind, such as a semaphore of one permit.
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     all: Lock,

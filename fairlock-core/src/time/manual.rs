@@ -32,7 +32,7 @@ pub struct ManualClock(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     state: Mutex<ManualState>,
-    /// A thread fell asleep or left, or may run: for the threads that wait in real time.
+    /// A thread fell asleep or left, or the driver lets threads run. The driver waits for it, and background threads that are about to begin.
     changed: Condvar,
 }
 
@@ -280,7 +280,7 @@ impl ManualClock {
         state.wake(|sleep| sleep.deadline.is_some_and(|deadline| deadline <= now));
     }
 
-    /// The driver rests or ends: who was held may run.
+    /// The driver rests or ends: the threads that it held may run.
     fn let_run(&self, state: &ManualState) {
         self.0.changed.notify_all();
         for thread in state.threads.values() {

@@ -6,7 +6,7 @@ if used and waits and told_ticket == '0' and not own and not grace_left and numb
   clock = clock_at(pulse, clock, rank > 0 and least)
   local place = head and clock >= tonumber(rests) and read_place(head, texts[4])
   local is_behind = place and place.capacity == capacity and used + place.units > tonumber(capacity)
-    and place.deadline - clock > math.max(least, ttl) / 2 -- The least one may grow below, up to this one.
+    and place.deadline - clock > math.max(least, ttl) / 2 -- The least TTL may grow in the lines below, up to this waiter's.
   local has_to_wait = is_full or is_behind or not head and used + units > tonumber(capacity)
   -- A number may be below tickets of the queue if the record was lost alone: then the rule decides.
   local is_next = (texts[1] or rank == 0 and '' or number) < number

@@ -22,9 +22,9 @@ local units, token, begin_by, attempt_ttl = tonumber(ARGV[5]), tonumber(ARGV[6])
 -- hold counts, and a reclaim of the earlier hold is late. (A hold with the same token was adopted by that owner, or from it:
 -- nobody can know which of the two is the later one.)
 --
--- Of a semaphore the greatest number of permits counts: the hold that was granted last may be the first that is reclaimed.
+-- Holds of a semaphore may be reclaimed in any order, so a reclaim has to fit into the greatest number of permits named so far.
 --
--- Returns the members whose holds give way, nil if the reclaim does not fit even then; and the capacity of the lock after it.
+-- Returns the members whose holds give way (nil if the reclaim does not fit even then), and the lock's new capacity.
 local function make_room(holds)
   local agrees = holds.capacity and is_alike(holds.capacity, capacity)
   local all = agrees and math.max(holds.capacity, capacity) or capacity

@@ -1,5 +1,5 @@
--- Who holds the lock. Its hash has `mode`, the lock's capacity in units, as the last grant named it; `used`, how many are taken, unless it
--- is 1; and a field for each hold.
+-- Who holds the lock. Its hash has `mode`, the lock's capacity in units: what the last grant named, or after a reclaim the greatest that was
+-- named; `used`, how many units are taken, unless the capacity is 1; and a field for each hold.
 --
 -- A lock of one unit ends as its key does: the time to live is the lease. Of a lock of more units the sorted set `ends` has the
 -- end of each hold (ms of the server's clock). A hold whose end has come is over, whether it was dropped or not. Both keys end a

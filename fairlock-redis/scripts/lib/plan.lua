@@ -26,9 +26,10 @@ local function grant(holds, queue, plan, member, place, lease)
 end
 
 -- Hears a waiter: its place lasts for another `ttl`. A waiter that names its ticket knows it. The queue's least TTL grows by half
--- when the clock was held back: otherwise one short wait would slow the clock for as long as anybody waits. (A live waiter is heard every
--- third of its TTL, so none has a TTL below one and a half times the least one. If all stood still, such a waiter is heard long before the
--- clock can be held back again.) `asks` is the longest TTL of the waiters that ask in this script: `write` lets queue and record outlive it.
+-- when the clock was held back: otherwise one short wait would slow the clock for as long as anybody waits. (Then no
+-- waiter was heard for half of the least TTL, and a live waiter is heard every third of its TTL: so each live waiter's TTL is at least one
+-- and a half times the least TTL. If all stood still, the waiter with the least TTL is heard long before the clock can be held back
+-- again.) `asks` is the longest TTL of the waiters that ask in this script: `write` lets queue and record outlive it.
 local function hear(queue, place, ttl, ticket)
   local least = not queue.head and ttl or queue.is_held_back and math.floor(queue.ttl * 3 / 2) or queue.ttl
   queue.ttl = math.min(least, ttl)

@@ -39,8 +39,8 @@ end
 -- `capacity` is what the script's caller believes. A place of another kind of lock never fits; if that place ends the search, `acquire`
 -- refuses the caller (`plan.other`).
 --
--- Of a semaphore each waiter fits by its own number of permits. All units are taken if they are by the numbers of the last grant and of the
--- caller: a waiter behind that names a greater number takes its turn at its own heartbeat.
+-- Of a semaphore each waiter fits by its own number of permits. The search ends when the units in use reach both the number of the last
+-- grant and the caller's. A later waiter that names a greater number is served at its own heartbeat.
 --
 -- After 64 grants the script stops, and tells the next waiter to ask (`plan.next`): that waiter's script goes on. After 256 settled or
 -- 4096 read places the reply says so (`plan.more_to_scan`), and its client goes on at once. The head is read already; then each step

@@ -134,7 +134,7 @@ mod tests {
             decode(&[&bytes[..9], &[1, ticket, 0, 0, 0, units, 0, 0, 0, 0, 0]].concat()).is_ok()
         };
         assert_eq!([place(2, 1), place(3, 1), place(2, 0)], [true, false, false]);
-        // A semaphore of two permits with a place for two units, of which the place with this ticket says that they are of so many.
+        // A semaphore of two permits, with a place for two units. The list then says that the place with this ticket names this capacity.
         let capacity = |ticket: u8, capacity: u8| {
             let place = [1, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0];
             decode(&[&[3, 3], &bytes[2..9], &place[..], &[1, ticket, capacity, 0]].concat()).is_ok()

@@ -76,8 +76,8 @@ impl LockEntry {
     /// fit ends this (`plan.blocked`). Absent waiters leave. Nothing happens while all units are taken, while a lost queue
     /// comes back, and in a grace. A newcomer comes after all waiters: `acquire` grants it the lock only if nothing is blocked.
     ///
-    /// Of a semaphore each waiter fits by its own number of permits. All units are taken if they are by the numbers of the last grant and
-    /// of the client that asks now: a waiter behind that names a greater number takes its turn at its own heartbeat.
+    /// Of a semaphore each waiter fits by its own number of permits. The search ends when the units in use reach both the number of the last
+    /// grant and that of the client that asks now. A later waiter that names a greater number is served at its own heartbeat.
     pub(super) fn hand_on(&self, context: &mut OperationContext<'_>, plan: &mut Plan) {
         plan.blocked = self.is_resting(context.now);
         for (ticket, place) in self.queue.places() {
@@ -119,10 +119,11 @@ impl LockEntry {
 /// What an operation is going to change.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// The units that are taken after the plan, and of how many by the last grant: never more.
+    /// The units in use after the plan; never more than `capacity`.
     pub(super) used: u32,
+    /// The capacity that the last grant named.
     pub(super) capacity: u32,
-    /// Of how many by the client that asks.
+    /// The capacity that the asking client names.
     asked: u32,
     /// The holds that end.
     pub(super) drops: SmallVec<[FencingToken; 1]>,

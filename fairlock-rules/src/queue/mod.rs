@@ -31,7 +31,7 @@ pub(crate) struct QueuedPlace {
     pub(crate) label: Text<Arc<str>>,
     /// The units that the waiter wants.
     pub(crate) units: u32,
-    /// Of how many, by the waiter's handle: semaphores of one name may have different numbers of permits.
+    /// The capacity that the waiter names: clients of one semaphore may name different numbers of permits.
     pub(crate) capacity: u32,
     /// The requested lease.
     pub(crate) lease: Duration,
@@ -182,12 +182,12 @@ impl Queue {
         self.places.remove(at).map(|(_, place)| place)
     }
 
-    /// All places name this capacity.
+    /// Sets the capacity of all places.
     pub(crate) fn set_capacities(&mut self, capacity: u32) {
         self.places.iter_mut().for_each(|(_, place)| place.capacity = capacity);
     }
 
-    /// The place with this ticket names that capacity, if there is such a place and the capacity has its units.
+    /// Sets the capacity of the place with this ticket. None if there is no such place, or if its units exceed the capacity.
     pub(crate) fn set_capacity(&mut self, ticket: u64, capacity: u32) -> Option<()> {
         let at = self.at(ticket).ok()?;
         let (_, place) = &mut self.places[at];
@@ -348,11 +348,11 @@ impl Clock {
         self.pulse = self.pulse.saturating_add(now.saturating_sub(since.max(self.pulse)));
     }
 
-    /// A waiter with this time to live was heard. The least time to live grows by half when the clock was held back: a live waiter is heard
-    /// every third of its time, so none has had a time below one and a half times the least one. (If all stood still, such a waiter is
-    /// heard long before the clock can be held back again.) Otherwise one short wait would slow the clock for as long as anybody waits.
-    /// The least time to live does not become that of the waiter that is heard: live waiters may have shorter ones, and would be overdue
-    /// if all stood still before they were heard.
+    /// A waiter with this TTL was heard. The least TTL grows by half when the clock was held back. Then no waiter was heard for half of the
+    /// least TTL, and a live waiter is heard every third of its TTL: so each live waiter's TTL is at least one and a half times the least
+    /// TTL. (If all stood still, the waiter with the least TTL is heard long before the clock can be held back again.) Otherwise one short
+    /// wait would slow the clock for as long as anybody waits. The least TTL does not become the TTL of the waiter that is heard: live
+    /// waiters may have shorter TTLs, and would be overdue if all stood still before these waiters were heard.
     fn count_ttl(&mut self, ttl: Duration, queue_is_empty: bool) {
         self.longest_ttl = if queue_is_empty { ttl } else { self.longest_ttl.max(ttl) };
         let least = match std::mem::take(&mut self.is_held_back) {

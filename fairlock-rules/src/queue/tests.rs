@@ -143,7 +143,7 @@ fn a_pause_makes_no_waiter_overdue_whatever_the_times_to_live() {
 
 /// Else a short wait would slow the clock for as long as anybody waits.
 #[test]
-fn the_least_time_to_live_is_forgotten_when_it_is_silent() {
+fn the_least_time_to_live_grows_while_it_is_silent() {
     let mut fixture = Fixture::of(0);
     fixture.joins(0, 0, 8);
     fixture.joins(1, 0, 60);
@@ -154,14 +154,14 @@ fn the_least_time_to_live_is_forgotten_when_it_is_silent() {
         fixture.queue.clock() - before
     };
     let all: Vec<_> = [20, 40, 60, 80, 100].map(&mut moved).map(|by| by.as_secs()).to_vec();
-    assert_eq!(all, [4, 6, 9, 13, 20], "half of the time of the one that left, which grows by half");
-    // A live one that has it speaks again, and at once it counts.
+    assert_eq!(all, [4, 6, 9, 13, 20], "half of the least TTL, which grows by half each time");
+    // A new waiter with a short TTL counts at once.
     fixture.joins(0, 100, 5);
     fixture.is_heard_with(1, 110, 60, None);
     assert_eq!(fixture.left(0, 110), Some(Duration::from_millis(2500)));
 }
 
-/// A waiter with a short time leaves, and then one with a long time is heard first: the one with a time between is alive.
+/// The waiter with the short TTL leaves, and the waiter with the long TTL is heard first. The waiter with the middle TTL keeps its turn.
 #[test]
 fn a_pause_after_a_short_wait_makes_no_waiter_overdue() {
     let mut fixture = Fixture::of(0);

@@ -44,7 +44,7 @@ pub fn generate(seed: u64) -> Program {
     Program { seed, clients, actors, locks, faults, crowd: None, response }
 }
 
-/// While a deploy rolls every other client names so many permits more.
+/// As in a rolling deploy, every other client names so many additional permits.
 fn deploy(actors: &mut [Actor], more: u32) {
     for op in actors.iter_mut().filter(|actor| actor.client % 2 == 1).flat_map(|actor| &mut actor.ops) {
         if let What::Take { ask, .. } | What::Request(ask) | What::With { ask, .. } | What::Lead { ask, .. } =

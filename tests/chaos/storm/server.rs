@@ -316,12 +316,12 @@ pub fn units_of(state: &LockState) -> u64 {
     state.capacity.unwrap_or(1).into()
 }
 
-/// How many of so many are free: semaphores of one name may have different numbers of permits.
+/// How many units are free for a client that names this capacity.
 pub fn free_of(state: &LockState, capacity: u32) -> u64 {
     u64::from(capacity).saturating_sub(taken_of(state))
 }
 
-/// Whether locks of this kind have this state. An exclusive lock has no capacity, and nor has a name that nobody uses.
+/// Whether locks of this kind have this state. An exclusive lock has no capacity, nor has an unused name.
 pub fn is_of(state: &LockState, kind: LockKind) -> bool {
     LockKind::Semaphore { permits: state.capacity.unwrap_or(1) }.agrees_with(kind)
 }

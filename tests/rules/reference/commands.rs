@@ -80,7 +80,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The request of the command; of a heartbeat one of those that name the same kind.
+    /// The command's request. For a heartbeat: its first request, since all of them name the same kind.
     pub(crate) fn request(&self) -> u64 {
         match self {
             Command::Acquire { ask, .. } => ask.member.request,
@@ -239,7 +239,7 @@ pub(crate) struct Scale {
     pub(crate) kind: LockKind,
 }
 
-/// A semaphore of so many permits is one of two more by every other request.
+/// In a semaphore of so many permits every other request names two permits more.
 pub(crate) const MIXED: u32 = 3;
 
 /// The kind of lock that a request names.

@@ -114,7 +114,7 @@ fn a_failure_after_the_time_of_a_task_wakes_the_task() {
     let case = case.task().gets(7).unlock().last();
     let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
     case.claim.tell_by(case.start + S);
-    // The task is due once more for its grant.
+    // The grant causes the first wake-up.
     for (after, woken) in [(ms(0), 1), (ms(999), 1), (S, 2)] {
         case.claim.register(&Waker::from(Arc::clone(&wakes)));
         case.claim.leaving_failed(unavailable(), case.start + after);

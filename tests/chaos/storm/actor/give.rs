@@ -117,7 +117,7 @@ impl Actor {
                 let ask = Ask { owner: None, by_task: true, terms: Terms::Renewed, ..ask };
                 self.guards.push(Guard { guard, ask, holds, using });
             }
-            // A lease that is over, that of the hold or that of an adoption whose answer was lost; or an operator.
+            // The lease of the hold is over, or the lease of an adoption whose answer was lost; or an operator took the lock.
             Err(Error::Lost(lost))
                 if self.world.now() >= (began + left).min(asked + lease)
                     || self.world.was_forced(&lost.lock) => {}
