@@ -227,7 +227,8 @@ pub trait Backend: Send + Sync + 'static {
     /// - The holds of an exclusive or a read-write lock take at most its [capacity](crate::LockKind::capacity) together. Each request for a
     ///   semaphore names a capacity, and is granted if the units in use and its own fit into that capacity. Each hold has its own end.
     /// - First come, first served by units: a waiter that does not fit yet is not passed by a later one.
-    /// - A release, a withdrawal and each call that finds holds over grant all waiters at the head that now fit.
+    /// - A release, a withdrawal and each call that finds holds over grant all waiters at the head that now fit. A waiter for a semaphore that
+    ///   names a greater capacity than the last grant may be granted by its own next heartbeat only.
     /// - A name that is held or waited for as a kind that does not [agree](crate::LockKind::agrees_with) with the request's is a
     ///   [`Mismatch`](BackendErrorKind::Mismatch).
     fn supports(&self, kind: LockKind) -> bool {

@@ -253,6 +253,8 @@ impl Claim {
             true => (units > self.units).then_some(Joined::TooFew),
         };
         match &mut self.lock_state().phase {
+            // The wait is for the number of permits that its first caller named.
+            Phase::Waiting(_) if self.lock.kind.capacity() != kind.capacity() => Joined::OtherKind,
             Phase::Waiting(waiting) => refused().unwrap_or_else(|| {
                 waiting.callers += 1;
                 waiting.attended += 1;

@@ -13,7 +13,7 @@ if used and waits and told_ticket == '0' and not own and not grace_left and numb
   if has_to_wait and is_next and not texts[3] then
     local left = first_end and end_of(first_end) - now or call('PTTL', lock)
     if rank == 0 then pulse, least, rests = nil, ttl, '0' end
-    if now - (pulse or now) > least / 2 then least = text(math.floor(least * 3 / 2)) end -- See `hear`.
+    if now - (pulse or now) > least / 2 then least = text(2 * (now - pulse)) end -- See `hear`.
     if tonumber(ttl) < tonumber(least) then least = ttl end
     local keep = keep_anew(waiters, pulse, ttl)
     call('ZADD', waiters, 'XX', '0', 'nobody') -- A full server refuses the first write, or none.

@@ -77,9 +77,10 @@ local function by_rule()
 
   local is_newcomer = not place and not (waits and may_restore(queue, told_ticket))
   local is_restored = not place and not is_newcomer
+  local leaves_none = not place and not waits
   place = place or {}
   place.units, place.capacity, place.lease, place.label, place.is_impatient = units, capacity, lease, label, not waits
-  hear(queue, place, ttl, told_ticket)
+  if not leaves_none then hear(queue, place, ttl, told_ticket) end
   if not is_newcomer then plan.heard[member] = place end
   drop(holds, plan, holds.over)
   if is_restored then restore(queue, plan, member, place, ttl, told_ticket) else hand_on(holds, queue, plan, capacity) end
@@ -104,7 +105,7 @@ local function by_rule()
   if ahead then return { 'declined', 'ahead', ahead } end
   if not waits then return { 'busy', busy_for(holds), more_to_do(holds, plan) } end
   local rank = redis.call('ZRANK', waiters, member)
-  return { rank, look_in(holds, queue, plan, rank, ttl), text(place.ticket), text(queue.last), holds.is_foreign and 1 or 0 }
+  return { rank, look_in(holds, queue, plan, rank, ttl, capacity), text(place.ticket), text(queue.last), holds.is_foreign and 1 or 0 }
 end
 
 return by_rule()

@@ -35,7 +35,7 @@ local function make_room(holds)
   for at = 1, #fields, 2 do
     local takes, its_token, _, its_grace = read_hold(fields[at + 1])
     local is_live = its_grace == grace_id
-    if takes == holds.capacity or units == capacity then is_live = its_token and its_token >= token end
+    if takes == all or units == all then is_live = its_token and its_token >= token end
     if its_token then others[#others + 1] = { member = fields[at], token = its_token, units = takes, is_live = is_live } end
   end
   table.sort(others, function(one, other) return one.token < other.token end)

@@ -58,5 +58,5 @@ for at, member in ipairs(members) do
     if not first or rows[at][2] < first[2] then first = rows[at] end
   end
 end
-if first then first[3] = look_in(holds, queue, plan, first[2], ttl) end
+if first then first[3] = look_in(holds, queue, plan, first[2], ttl, capacity) end
 return rows

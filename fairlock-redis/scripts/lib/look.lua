@@ -18,9 +18,9 @@ local function busy_for(holds)
   return math.max(-1, first_left(holds) or grace_left or 0)
 end
 
--- When a waiter looks by itself, in any state. While the queue rests: after that.
-local function look_in(holds, queue, plan, rank, ttl)
-  local is_free = not holds.capacity or holds.used < holds.capacity
+-- When a waiter that names this capacity looks by itself, in any state. While the queue rests: after that.
+local function look_in(holds, queue, plan, rank, ttl, capacity)
+  local is_free = not holds.capacity or holds.used < capacity
   if is_free and grace_left then return grace_left end
   local left = first_left(holds)
   if is_free and is_resting(queue) then

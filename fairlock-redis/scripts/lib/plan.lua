@@ -25,15 +25,14 @@ local function grant(holds, queue, plan, member, place, lease)
   plan.grants[#plan.grants + 1], plan.grants[member] = it, it
 end
 
--- Hears a waiter: its place lasts for another `ttl`. A waiter that names its ticket knows it. The queue's least TTL grows by half
--- when the clock was held back: otherwise one short wait would slow the clock for as long as anybody waits. (Then no
--- waiter was heard for half of the least TTL, and a live waiter is heard every third of its TTL: so each live waiter's TTL is at least one
--- and a half times the least TTL. If all stood still, the waiter with the least TTL is heard long before the clock can be held back
--- again.) `asks` is the longest TTL of the waiters that ask in this script: `write` lets queue and record outlive it.
+-- Hears a waiter: its place lasts for another `ttl`. A waiter that names its ticket knows it. When the clock was held back, the queue's
+-- least TTL becomes twice the silence of all waiters: otherwise one short wait would slow the clock for as long as anybody waits. (A live
+-- waiter is heard every third of its TTL, so each live waiter's TTL is more than that. If all stood still, the waiter with the least TTL
+-- is heard long before the clock can be held back again.) `asks` is the longest TTL of the waiters that ask in this script: `write` lets queue and record outlive it.
 local function hear(queue, place, ttl, ticket)
-  local least = not queue.head and ttl or queue.is_held_back and math.floor(queue.ttl * 3 / 2) or queue.ttl
+  local least = not queue.head and ttl or queue.held_back and 2 * queue.held_back or queue.ttl
   queue.ttl = math.min(least, ttl)
-  queue.is_held_back, queue.asks = nil, math.max(queue.asks or 0, ttl)
+  queue.held_back, queue.asks = nil, math.max(queue.asks or 0, ttl)
   place.deadline, place.is_deaf = queue.clock + ttl, string.find(options, 'd', 1, true)
   if ticket == tonumber(place.ticket) then place.is_new = nil end
 end

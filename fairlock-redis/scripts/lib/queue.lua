@@ -29,7 +29,7 @@ local function read_queue(member)
   rests = head and tonumber(rests) < LAST_TIME and tonumber(rests) or 0
   return { head = head, head_place = fields[4], own = fields[3] or nil, last = last or 0, note = note,
     served = int(served) or 0, clock = clock_at(pulse, clock, head and ttl), ttl = int(ttl) or 5000, rests = rests,
-    is_held_back = head and now - (pulse or now) > ttl / 2, known = {} }
+    held_back = head and now - (pulse or now) > ttl / 2 and now - pulse, known = {} }
 end
 
 local function draw(queue)

@@ -56,9 +56,9 @@ impl LockEntry {
         if own.is_some() {
             self.queue.hear(heartbeat);
             plan.impatient = own.filter(|_| !queues);
-        } else {
+        } else if queues {
             self.queue.count_ttl(ttl);
-            if queues && context.may_have_drawn(named) && self.queue.is_free(named) {
+            if context.may_have_drawn(named) && self.queue.is_free(named) {
                 return Ok(self.restore(context, heartbeat));
             }
         }
@@ -106,13 +106,18 @@ impl LockEntry {
         place.is_heard = true;
         self.queue.insert(ticket, place);
         let rank = self.queue.rank_of(ticket);
-        Acquired::Queued { rank, recheck_in: self.restored_looks_in(context.now, rank, ttl), ticket, latest }
+        Acquired::Queued {
+            rank,
+            recheck_in: self.restored_looks_in(context.now, rank, heartbeat.place),
+            ticket,
+            latest,
+        }
     }
 
     fn queued(&self, context: &OperationContext<'_>, place: &Place<'_>) -> Acquired {
         let ticket = self.queue.ticket_of(place.owner, place.request, place.ticket).unwrap_or(0);
         let rank = self.queue.rank_of(ticket);
-        let recheck_in = self.look_in(context.now, rank, place.ttl, true);
+        let recheck_in = self.look_in(context.now, rank, place, true);
         Acquired::Queued { rank, recheck_in, ticket, latest: context.last_number() }
     }
 
@@ -123,7 +128,7 @@ impl LockEntry {
             self.interest.remove(ask.place.owner, ask.place.request);
         } else {
             self.interest.refresh(&ask.place, context.now);
-            rests_for = self.rests_for(context.now); // or it would ask without a pause
+            rests_for = self.rests_for(context.now, ask.place.lock.kind); // or it would ask without a pause
         }
         Acquired::Busy { recheck_in: self.busy_for(context.now).max(rests_for) }
     }

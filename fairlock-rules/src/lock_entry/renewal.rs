@@ -104,7 +104,7 @@ impl LockEntry {
         }
         let Some(ticket) = self.waits_at(item) else { return Renewal::Lost };
         let rank = self.queue.rank_of(ticket);
-        let recheck_in = self.look_in(context.now, rank, place.ttl, Some(ticket) == first);
+        let recheck_in = self.look_in(context.now, rank, place, Some(ticket) == first);
         Renewal::Waiting { rank, recheck_in, latest: context.last_number() }
     }
 }

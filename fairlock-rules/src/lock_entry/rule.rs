@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use fairlock_core::backend::Place;
 use fairlock_core::{FencingToken, LockKind, OwnerId};
 use smallvec::SmallVec;
 
@@ -261,14 +262,14 @@ impl LockEntry {
         &self,
         now: Moment,
         rank: u64,
-        ttl: Duration,
+        place: &Place<'_>,
         is_first_of_client: bool,
     ) -> Duration {
         let left = self.busy_for(now);
-        if rank > 0 && (left.saturating_mul(3) >= ttl || !is_first_of_client) {
+        if rank > 0 && (left.saturating_mul(3) >= place.ttl || !is_first_of_client) {
             return Duration::MAX;
         }
-        let rests_for = self.rests_for(now);
+        let rests_for = self.rests_for(now, place.lock.kind);
         match left.saturating_add(PAST_THE_END) {
             _ if !rests_for.is_zero() => rests_for,
             // Several holds may end soon after each other.
@@ -278,14 +279,14 @@ impl LockEntry {
     }
 
     /// When a restored waiter looks: at once if free units may be its own, since the restoring call hands nothing on.
-    pub(super) fn restored_looks_in(&self, now: Moment, rank: u64, ttl: Duration) -> Duration {
-        let may_be_next = self.free() > 0 && self.rests_for(now).is_zero();
-        if may_be_next { Duration::ZERO } else { self.look_in(now, rank, ttl, true) }
+    pub(super) fn restored_looks_in(&self, now: Moment, rank: u64, place: &Place<'_>) -> Duration {
+        let may_be_next = self.free_of(place.lock.kind) > 0 && self.rests_for(now, place.lock.kind).is_zero();
+        if may_be_next { Duration::ZERO } else { self.look_in(now, rank, place, true) }
     }
 
-    /// For how much longer units stay free because the queue rests.
-    pub(super) fn rests_for(&self, now: Moment) -> Duration {
-        if self.free() > 0 { self.queue.rests_for(now) } else { Duration::ZERO }
+    /// For how much longer units stay free because the queue rests, for a client that names this kind.
+    pub(super) fn rests_for(&self, now: Moment, asked: LockKind) -> Duration {
+        if self.free_of(asked) > 0 { self.queue.rests_for(now) } else { Duration::ZERO }
     }
 }
 
@@ -418,6 +419,26 @@ mod tests {
         assert_eq!(ahead("d:1", 9), ["a:1", "c:1", "b:1"]);
         assert_eq!(ahead("d:1", 1), ["a:1", "c:1"]);
         assert_eq!(ahead("e:1", 9), ["a:1"], "it does not stand in the queue");
+    }
+
+    /// No place depends on the TTL of a request that leaves none: it must not slow the clock of the waiters.
+    #[test]
+    fn the_ttl_of_a_try_does_not_count() {
+        let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Semaphore { permits: 3 });
+        let (mut entry, mut store_context) = (LockEntry::default(), StoreContext::default());
+        let mut ask = |owner: &str, second: u64, units, ttl, wait| {
+            let owner = OwnerId::new(owner);
+            let mut place = Place::new(&lock, &owner, REQUEST);
+            (place.units, place.ttl, place.wait) = (units, Duration::from_secs(ttl), wait);
+            let now = Duration::from_secs(second);
+            let mut context = store_context.operation(&lock.name, now, &|_| Presence::Present);
+            entry.acquire(&mut context, &Acquire::new(place, Duration::from_secs(300))).unwrap();
+            entry.queue.clock()
+        };
+        ask("a:1", 1, 1, 60, Wait::Forever);
+        let joined = ask("b:1", 1, 3, 60, Wait::Forever);
+        ask("d:1", 1, 1, 1, Wait::No);
+        assert_eq!(ask("b:1", 21, 3, 60, Wait::Forever) - joined, Duration::from_secs(20));
     }
 
     /// They are no word of a waiter, so they do not move the queue's clock.

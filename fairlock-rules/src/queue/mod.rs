@@ -102,7 +102,7 @@ impl Queue {
         if self.is_empty() { Duration::ZERO } else { now.saturating_sub(self.clock.pulse) }
     }
 
-    /// Takes note of the time to live in an ask: of a waiter, or of a request that would not wait.
+    /// Takes note of the TTL in a waiter's ask. That of a request that leaves no place does not count: no place depends on it.
     pub(crate) fn count_ttl(&mut self, ttl: Duration) {
         self.clock.count_ttl(ttl, self.is_empty());
     }
@@ -311,8 +311,8 @@ struct Clock {
     /// The least time to live of the places, and the longest since the queue was empty.
     least_ttl: Duration,
     longest_ttl: Duration,
-    /// Whether this operation has found the clock behind the store's clock. Not part of the state.
-    is_held_back: bool,
+    /// If this operation has found the clock behind the store's clock: for how long there was no operation. Not part of the state.
+    held_back: Option<Duration>,
 }
 
 impl Clock {
@@ -339,7 +339,8 @@ impl Clock {
 
     /// An operation on the queue.
     fn pulse(&mut self, now: Moment) {
-        self.is_held_back = now.saturating_sub(self.pulse) > self.half_ttl();
+        let silence = now.saturating_sub(self.pulse);
+        self.held_back = (silence > self.half_ttl()).then_some(silence);
         (self.value, self.pulse) = (self.at(now), now);
     }
 
@@ -348,19 +349,16 @@ impl Clock {
         self.pulse = self.pulse.saturating_add(now.saturating_sub(since.max(self.pulse)));
     }
 
-    /// A waiter with this TTL was heard. The least TTL grows by half when the clock was held back. Then no waiter was heard for half of the
-    /// least TTL, and a live waiter is heard every third of its TTL: so each live waiter's TTL is at least one and a half times the least
-    /// TTL. (If all stood still, the waiter with the least TTL is heard long before the clock can be held back again.) Otherwise one short
-    /// wait would slow the clock for as long as anybody waits. The least TTL does not become the TTL of the waiter that is heard: live
-    /// waiters may have shorter TTLs, and would be overdue if all stood still before these waiters were heard.
+    /// A waiter with this TTL was heard. When the clock was held back, the least TTL becomes twice the silence of all waiters: a live waiter is
+    /// heard every third of its TTL, so each live waiter's TTL is more than that. (If all stood still, the waiter with the least TTL is heard
+    /// long before the clock can be held back again.) Otherwise one short wait would slow the clock for as long as anybody waits. The least
+    /// TTL does not simply become the TTL of the waiter that is heard: live waiters may have shorter TTLs, and would be overdue if all stood
+    /// still before these waiters were heard.
     fn count_ttl(&mut self, ttl: Duration, queue_is_empty: bool) {
         self.longest_ttl = if queue_is_empty { ttl } else { self.longest_ttl.max(ttl) };
-        let least = match std::mem::take(&mut self.is_held_back) {
-            _ if queue_is_empty => ttl,
-            true => self.least_ttl.saturating_add(self.half_ttl()),
-            false => self.least_ttl,
-        };
-        self.least_ttl = least.min(ttl);
+        let silence = self.held_back.take();
+        let least = silence.map_or(self.least_ttl, |silence| silence.saturating_mul(2));
+        self.least_ttl = if queue_is_empty { ttl } else { least.min(ttl) };
     }
 
     /// When the last operation is so long ago that no waiter can be alive, by the store's clock: this clock stands still meanwhile.
@@ -446,14 +444,14 @@ impl QueuedPlace {
 
 impl Coded for Clock {
     fn write(&self, out: &mut Vec<u8>) {
-        let Clock { value, pulse, least_ttl, longest_ttl, is_held_back: _ } = self;
+        let Clock { value, pulse, least_ttl, longest_ttl, held_back: _ } = self;
         [value, pulse, least_ttl, longest_ttl].into_iter().for_each(|time| time.write(out));
     }
 
     fn read(from: &mut &[u8]) -> Option<Clock> {
         let (value, pulse) = read(from)?;
         let (least_ttl, longest_ttl) = read(from)?;
-        Some(Clock { value, pulse, least_ttl, longest_ttl, is_held_back: false })
+        Some(Clock { value, pulse, least_ttl, longest_ttl, held_back: None })
     }
 }
 

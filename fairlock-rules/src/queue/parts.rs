@@ -54,7 +54,7 @@ pub struct ClockParts {
 impl From<Queue> for QueueParts {
     fn from(queue: Queue) -> QueueParts {
         let Queue { places, clock, served, rests_until } = queue;
-        let Clock { value, pulse, least_ttl: ttl, longest_ttl: _, is_held_back: _ } = clock;
+        let Clock { value, pulse, least_ttl: ttl, longest_ttl: _, held_back: _ } = clock;
         let place = |(ticket, place): (u64, QueuedPlace)| {
             let QueuedPlace { owner, request, units, capacity, lease, is_heard, deadline, .. } = place;
             let QueuedPlace { label: _, asked_in: _, joined: _, .. } = place;
@@ -69,7 +69,7 @@ impl From<Queue> for QueueParts {
 impl From<QueueParts> for Queue {
     fn from(parts: QueueParts) -> Queue {
         let QueueParts { places, served, rests_until, clock: ClockParts { value, pulse, ttl } } = parts;
-        let clock = Clock { value, pulse, least_ttl: ttl, longest_ttl: ttl, is_held_back: false };
+        let clock = Clock { value, pulse, least_ttl: ttl, longest_ttl: ttl, held_back: None };
         let mut queue = Queue { clock, served, rests_until, ..Queue::default() };
         for PlaceParts { ticket, owner, request, units, capacity, lease, is_heard, deadline } in places {
             let (owner, label, joined) = (Text::new(owner), Text::new(Arc::default()), Moment::ZERO);

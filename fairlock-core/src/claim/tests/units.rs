@@ -63,8 +63,15 @@ fn a_hold_whose_time_is_over_refuses_nothing() {
 
 #[test]
 fn handles_of_kinds_that_agree_are_one_lock() {
-    let case = Case::of_units(LockKind::Semaphore { permits: 5 }, 1);
-    assert!(matches!(case.claim.join(LockKind::Semaphore { permits: 8 }, 1, case.start), Joined::Waiting));
+    let (case, eight) =
+        (Case::of_units(LockKind::Semaphore { permits: 5 }, 1), LockKind::Semaphore { permits: 8 });
+    assert!(
+        matches!(case.claim.join(eight, 1, case.start), Joined::OtherKind),
+        "the wait is for one of five"
+    );
+    case.step(NOW);
+    case.granted(NOW);
+    assert!(matches!(case.claim.join(eight, 1, case.start), Joined::Held { .. }));
     let case = Case::new();
     assert!(matches!(case.claim.join(LockKind::Plain, 1, case.start), Joined::Waiting));
 }
