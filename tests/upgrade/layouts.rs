@@ -249,7 +249,15 @@ fn states() -> String {
     let context = &mut store.operation(&lock.name, now, &|_| Presence::Present);
     entry.acquire(context, &ask_once(&lock, &ann)).unwrap();
     let noted = format!("# States with a note, layout {}\n  fair lock: {}\n", entry.encode()[0], hex(&entry));
-    format!("# States, layout {}\n{lines}\n{noted}", LockEntry::default().encode()[0])
+    let mut entry = LockEntry::default();
+    for (owner, permits) in [(1, 3), (2, 5)].map(|(number, permits)| (owner(number), permits)) {
+        let of_number = self::lock("orders", LockKind::Semaphore { permits });
+        let mut ask = ask(&of_number, &owner);
+        ask.place.units = 3;
+        entry.acquire(context, &ask).unwrap();
+    }
+    let numbers = format!("# States of several numbers, layout {}\n  {}\n", entry.encode()[0], hex(&entry));
+    format!("# States, layout {}\n{lines}\n{noted}\n{numbers}", LockEntry::default().encode()[0])
 }
 
 fn hex(entry: &LockEntry) -> String {
