@@ -14,7 +14,7 @@ pub(crate) struct Stat {
     pub(crate) group: i32,
     /// When the process began, in the kernel's ticks.
     pub(crate) start: u64,
-    /// It is a zombie, and so are all its threads, which may outlive the first one.
+    /// The process is a zombie, and so are all its threads: other threads may outlive the first.
     pub(crate) is_over: bool,
 }
 

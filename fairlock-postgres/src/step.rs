@@ -210,8 +210,8 @@ impl Step<'_> {
         self.asked.get(lock).is_some_and(|asked| asked.iter().all(is_request))
     }
 
-    /// Decides on the row as it was seen last. Requests take the lock for free if they have no use for that row, or if it is likely another
-    /// one by now, unless they name a ticket. None: the row has to be read first.
+    /// Decides on the row as it was seen last. If that row is of no use to the requests, or has likely changed since, the requests take the
+    /// lock for free; but not a request that names a ticket. None: the row has to be read first.
     fn guess(&mut self, lock: &LockName) -> Option<Swap> {
         let (store, is_of_requests) = (self.store, self.is_of_requests(lock));
         let questions = self.asked.get_mut(lock)?;

@@ -28,7 +28,8 @@ end
 -- Hears a waiter: its place lasts for another `ttl`. A waiter that names its ticket knows it. When the clock was held back, the queue's
 -- least TTL becomes twice the silence of all waiters: otherwise one short wait would slow the clock for as long as anybody waits. (A live
 -- waiter is heard every third of its TTL, so each live waiter's TTL is more than that. If all stood still, the waiter with the least TTL
--- is heard long before the clock can be held back again.) `asks` is the longest TTL of the waiters that ask in this script: `write` lets queue and record outlive it.
+-- is heard long before the clock can be held back again.) `asks` is the longest TTL of the waiters that ask in this script: `write` lets
+-- queue and record outlive that TTL.
 local function hear(queue, place, ttl, ticket)
   local least = not queue.head and ttl or queue.held_back and 2 * queue.held_back or queue.ttl
   queue.ttl = math.min(least, ttl)
