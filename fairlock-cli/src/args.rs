@@ -74,7 +74,6 @@ pub(crate) enum Command {
     Show(Show),
     Ls(Ls),
     Unlock(Unlock),
-    Kick(Kick),
     Doctor(Doctor),
     Migrate(Migrate),
     /// Print completions for a shell.
@@ -365,24 +364,8 @@ pub(crate) struct Ls {
 pub(crate) struct Unlock {
     /// The lock's name.
     pub(crate) name: String,
-    /// Only from this holder: its label or its owner, as with kick. Default: from all holders.
+    /// Only from this holder: its label (the given label, host:process, or both) or its owner. Default: from all holders.
     pub(crate) holder: Option<String>,
-    /// Don't ask for confirmation.
-    #[arg(long)]
-    pub(crate) yes: bool,
-}
-
-/// Move a waiter to the tail of the queue, after asking. The search reads 500 waiters in each round trip.
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  fairlock kick orders host-7:4123\n  fairlock kick orders 0d1a8b3c-5f0e-4c43-9d05-6c2f0c1f4a11:1"
-)]
-pub(crate) struct Kick {
-    /// The lock's name.
-    pub(crate) name: String,
-    /// The waiter's label, as `fairlock show` prints it, or a part of the label (the given label, or host:process). If several
-    /// waiters have this label, the owner, as `fairlock show --wide` prints it.
-    pub(crate) waiter: String,
     /// Don't ask for confirmation.
     #[arg(long)]
     pub(crate) yes: bool,

@@ -1,7 +1,7 @@
 //! `fairlock`, the command: runs programs under a distributed fair lock, and shows its holder and its waiters.
 //!
 //! `args` has the options, `settings` those of the client, `server` connects, and each command has a file: `run/`, `take` (give, check), `show`,
-//! `ls`, `operator` (unlock, kick, migrate), `doctor`, `manual` (completions and man page). `screen` repeats what `show` and `ls` show.
+//! `ls`, `operator` (unlock, migrate), `doctor`, `manual` (completions and man page). `screen` repeats what `show` and `ls` show.
 //! `kind` finds out which kind of lock a name is. `exit` has the exit codes.
 
 mod args;
@@ -129,7 +129,6 @@ fn carry_out(args: &Args) -> Result<Exit, Failure> {
         Command::Show(options) => show::show(&args.server, options),
         Command::Ls(options) => ls::ls(&args.server, options),
         Command::Unlock(options) => operator::unlock(&args.server, options),
-        Command::Kick(options) => operator::kick(&args.server, options),
         Command::Doctor(options) => doctor::doctor(&args.server, options),
         Command::Migrate(options) => operator::migrate(&args.server, options),
         Command::Completions { shell } => manual::completions(*shell),

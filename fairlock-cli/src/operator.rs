@@ -1,16 +1,13 @@
-//! What an operator changes: `fairlock unlock` takes a lock from its holders, or from one of them, and `fairlock kick` moves a waiter to the
-//! tail of the queue, each after a question; `fairlock migrate` makes the tables in a PostgreSQL database, or prints the SQL that does.
+//! What an operator changes: `fairlock unlock` takes a lock from its holders, or from one of them, after a question; `fairlock migrate` makes the tables in a PostgreSQL database, or prints the SQL that does.
 
 use fairlock::PostgresBackend;
-use fairlock::admin::{Admin, Holder, LockState, Waiter};
-use fairlock::owner::OwnerId;
+use fairlock::admin::{Holder, LockState};
 
-use crate::args::{Kick, Migrate, Server, Unlock};
+use crate::args::{Migrate, Server, Unlock};
 use crate::exit::{Exit, Failure};
 use crate::kind::holder_name;
 use crate::names::{escaped, goes_by, the_only};
 use crate::report::{confirm, print, say};
-use crate::show::read;
 use crate::{duration, server};
 
 pub(crate) fn unlock(server: &Server, options: &Unlock) -> Result<Exit, Failure> {
@@ -63,43 +60,6 @@ fn no_hold(text: &str, name: &str) -> Failure {
 
 fn not_held(name: &str) -> Result<Exit, Failure> {
     say(&format!("{name} is not held"));
-    Ok(Exit::No)
-}
-
-pub(crate) fn kick(server: &Server, options: &Kick) -> Result<Exit, Failure> {
-    let admin = server::client(server)?.admin(&options.name)?;
-    let found = match admin.find_waiter(&OwnerId::new(&options.waiter))? {
-        Some(found) => Some(found),
-        None => find_by_label(&admin, &options.waiter)?,
-    };
-    let Some((rank, waiter)) = found else { return no_place(options) };
-    let name = escaped(waiter.label.as_deref().unwrap_or(&options.waiter));
-    let question =
-        format!("Take the place of {name}, number {} in the queue of {}?", rank + 1, escaped(&options.name));
-    if !confirm(&question, options.yes)? {
-        return Ok(Exit::No);
-    }
-    if !admin.kick(&waiter)? {
-        return no_place(options);
-    }
-    say(&format!("{name} is at the tail of the queue of {}", escaped(&options.name)));
-    Ok(Exit::Done)
-}
-
-/// The rank and the place of the only waiter that goes by this name.
-fn find_by_label(admin: &Admin, text: &str) -> Result<Option<(u64, Waiter)>, Failure> {
-    let all = (0..).zip(read(admin, 0, u64::MAX)?.queue);
-    let found =
-        all.filter(|(_, waiter)| waiter.label.as_deref().is_some_and(|label| goes_by(label, text))).collect();
-    the_only(found, "waiters", text, |(rank, waiter)| {
-        let (label, owner) = (waiter.label.as_deref().unwrap_or_default(), waiter.owner.as_str());
-        let absent = if waiter.is_absent() { ", absent" } else { "" };
-        format!("{:>6}  {} ({}){absent}", rank + 1, escaped(label), escaped(owner))
-    })
-}
-
-fn no_place(options: &Kick) -> Result<Exit, Failure> {
-    say(&format!("{} has no place in the queue of {}", escaped(&options.waiter), escaped(&options.name)));
     Ok(Exit::No)
 }
 

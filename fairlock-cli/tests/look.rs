@@ -1,4 +1,4 @@
-//! `show`, `ls`, `unlock` and `kick` against real servers.
+//! `show`, `ls`, and `unlock` against real servers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -12,9 +12,7 @@ use fairlock::{Client, RedisBackend};
 use fairlock_tests::eventually;
 use serde_json::Value;
 
-use crate::support::{
-    FAIRLOCK, Host, Running, SOON, fairlock, only_row, output, says, wait_for_queue, words,
-};
+use crate::support::{FAIRLOCK, Host, Running, SOON, fairlock, only_row, says, wait_for_queue, words};
 
 fn names(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|lock| lock["name"].as_str().unwrap()).collect()
@@ -269,28 +267,6 @@ fn unlock_takes_the_lock_away_with_yes() {
     host.says("unlock x --yes").gave(0).with(&["x was taken from "]);
     guard.lost().recv_timeout(SOON).expect("the holder is told");
     host.says("unlock x --yes").is(1, "", "fairlock: x is not held\n");
-}
-
-#[test]
-fn kick_finds_a_waiter_by_its_label_unless_several_have_it() {
-    let host = Host::new();
-    let ours = host.lock("x");
-    let guard = ours.lock().unwrap();
-    let waiter = |label: &str| host.client(label).fair_lock("x").unwrap().request().unwrap();
-    let waiters = ["nightly", "nightly", "report"].map(waiter);
-    wait_for_queue(&ours, 3);
-    let queue = ours.admin().inspect().unwrap().queue;
-    let listed = [0, 1].map(|at: usize| format!(":{}) ({})", std::process::id(), queue[at].owner));
-    let several = "2 waiters go by nightly; name one by its owner";
-    host.says("kick x nightly --yes").gave(125).with(&[several, &listed[0], &listed[1]]);
-    for (label, number) in [("report", 3), (queue[1].owner.as_str(), 2)] {
-        output(&host.url(), &["kick", "x", label]).with(&[&format!("number {number} in the queue of x")]);
-    }
-    host.says(&format!("kick x {} --yes", queue[0].owner)).gave(0);
-    let place = |at: usize| ours.admin().find_waiter(&queue[at].owner).unwrap().map(|(rank, _)| rank);
-    assert_eq!([place(0), place(1), place(2)], [Some(2), Some(0), Some(1)]);
-    drop(waiters);
-    guard.unlock().unwrap();
 }
 
 #[test]

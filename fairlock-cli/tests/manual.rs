@@ -7,8 +7,7 @@ use crate::support::{Running, fairlock, says};
 
 /// None of this needs a server.
 const NOWHERE: &str = "redis://:canary@127.0.0.1:1";
-const COMMANDS: [&str; 9] =
-    ["run", "show", "ls", "unlock", "kick", "doctor", "migrate", "completions", "man"];
+const COMMANDS: [&str; 8] = ["run", "show", "ls", "unlock", "doctor", "migrate", "completions", "man"];
 
 fn said(arguments: &str) -> String {
     let said = says(NOWHERE, arguments).gave(0).out;
@@ -64,7 +63,7 @@ fn without_arguments_it_prints_its_help() {
 /// A usage error does not ask for the server that the environment names.
 #[test]
 fn a_usage_error_asks_no_server() {
-    for arguments in ["kick x", "show", "run x", "unlock", "ls --lines"] {
+    for arguments in ["show", "run x", "unlock", "ls --lines"] {
         says(NOWHERE, arguments).gave(125).with(&["Usage: fairlock "]).without(&["--redis", "minder"]);
     }
 }
@@ -90,7 +89,7 @@ fn the_man_page_has_all_commands_and_options_and_exit_codes() {
     assert_eq!(page.matches("FAIRLOCK_CONNECT_TIMEOUT").count(), 1, "what all commands have stands once");
     for usage in [
         "fairlock run [OPTIONS] <NAME>... \\-\\- <PROGRAM> [ARGS]…\nfairlock run [OPTIONS] <NAME>... \\-c <TEXT>\n",
-        "fairlock kick [OPTIONS] <NAME> <WAITER>\n",
+        "fairlock unlock [OPTIONS] <NAME> [HOLDER]\n",
     ] {
         assert!(page.contains(usage), "{page}");
     }

@@ -30,7 +30,7 @@ pub type Answer<A> = Result<A, BackendError>;
 ///         self.inner.release(holds)
 ///     }
 ///
-///     fairlock_conformance::forward_to_inner! { acquire adopt renew withdraw kick force_release inspect subscribe }
+///     fairlock_conformance::forward_to_inner! { acquire adopt renew withdraw force_release inspect subscribe }
 /// }
 /// ```
 #[macro_export]
@@ -41,7 +41,6 @@ macro_rules! forward_to_inner {
     (@adopt) => { $crate::forward_to_inner!(= adopt(hold: &Hold<'_>, owner: &OwnerId, lease: Duration) -> Answer<Renewal>); };
     (@renew) => { $crate::forward_to_inner!(= renew(client: ClientId, items: &[Renew<'_>]) -> Vec<Answer<Renewal>>); };
     (@withdraw) => { $crate::forward_to_inner!(= withdraw(places: &[Place<'_>]) -> Vec<Answer<Withdrawn>>); };
-    (@kick) => { $crate::forward_to_inner!(= kick(place: &Place<'_>) -> Answer<Withdrawn>); };
     (@force_release) => { $crate::forward_to_inner!(= force_release(lock: &LockId) -> Answer<ForceReleased>); };
     (@inspect) => { $crate::forward_to_inner!(= inspect(lock: &LockId, part: Range<u64>) -> Answer<LockState>); };
     (@subscribe) => { $crate::forward_to_inner!(= subscribe(client: ClientId, sink: Arc<dyn WakeSink>) -> Answer<Subscription>); };

@@ -7,9 +7,7 @@ use std::time::Duration;
 use fairlock_core::{Error, LockKind, LostCause};
 
 use super::shared::{assert_waits, granted, is_kept, semaphores};
-use super::{
-    Harness, LEASE, PATIENCE, Promise, SLACK, client, client_to_be_told, client_with, until, until_told,
-};
+use super::{Harness, PATIENCE, Promise, SLACK, client, client_to_be_told, client_with, until, until_told};
 
 /// Eight threads in four clients take one to three of three permits, and all of them get their turns.
 pub fn no_more_permits_than_there_are(harness: &impl Harness) {
@@ -233,24 +231,6 @@ pub fn permits_are_re_entrant_for_an_explicit_owner_only(harness: &impl Harness)
     drop((one, other));
     until("all are given back", || shared.admin().inspect().unwrap().taken() == 0);
     harness.assert_nothing_is_left("owner");
-}
-
-/// The large one goes to the tail, and those behind it fit.
-pub fn a_large_request_that_is_kicked_lets_the_others_in(harness: &impl Harness) {
-    let Some([a, b, c]) = semaphores(harness, "kick", 3) else { return };
-    let held = a.acquire().unwrap();
-    let (large, small) = (b.request_many(3).unwrap(), c.request().unwrap());
-    assert_waits(&small, 1);
-    let (rank, waiter) =
-        a.admin().find_waiter(&a.admin().inspect().unwrap().queue[0].owner).unwrap().unwrap();
-    assert_eq!((rank, waiter.units), (0, 3));
-    assert!(a.admin().kick(&waiter).unwrap());
-    let small = granted(small);
-    small.unlock().unwrap();
-    held.unlock().unwrap();
-    harness.pass(LEASE / 2); // the large one finds out at its next heartbeat
-    granted(large).unlock().unwrap();
-    harness.assert_nothing_is_left("kick");
 }
 
 /// Its permits are free at once, and its waiters are in nobody's way.

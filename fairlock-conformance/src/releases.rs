@@ -33,7 +33,7 @@ impl Backend for Late {
         self.inner.release(holds)
     }
 
-    crate::forward_to_inner! { acquire renew withdraw kick force_release inspect subscribe supports store_clock }
+    crate::forward_to_inner! { acquire renew withdraw force_release inspect subscribe supports store_clock }
 }
 
 /// The hold was certain when it was given up, and nobody has taken it: what was done under it counts.

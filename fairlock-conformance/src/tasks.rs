@@ -166,7 +166,7 @@ pub fn a_dropped_lock_all_of_a_task_gives_all_back(harness: &impl Harness) {
 }
 
 /// What is awaited of a client and of an operator does what it does for threads.
-pub fn a_task_looks_kicks_and_ends_its_client(harness: &impl Harness) {
+pub fn a_task_looks_and_ends_its_client(harness: &impl Harness) {
     let (leaver, theirs) = (client(harness).to_async(), lock(harness, "ends"));
     let ours = leaver.lock_of("ends", harness.kind()).unwrap();
     let guard = run(harness, ours.lock()).unwrap();
@@ -174,8 +174,7 @@ pub fn a_task_looks_kicks_and_ends_its_client(harness: &impl Harness) {
     if harness.promises(Promise::Order) {
         let request = theirs.request().unwrap();
         until_in_queue(harness, &theirs, 1);
-        let waiter = run(harness, ours.admin().inspect()).unwrap().queue.remove(0);
-        assert!(run(harness, ours.admin().kick(&waiter)).unwrap());
+        assert_eq!(run(harness, ours.admin().inspect()).unwrap().queue.len(), 1);
         drop(request);
     }
     let mut drains = Box::pin(leaver.drain(LEASE * 100));

@@ -177,27 +177,3 @@ pub fn a_heartbeat_after_the_release_of_its_hold_leaves_nothing(harness: &impl H
     assert_eq!(bench.queue(), 0);
     harness.assert_nothing_is_left("late");
 }
-
-/// An operator has decided that the waiter goes to the tail.
-pub fn a_waiter_that_was_kicked_is_not_put_back(harness: &impl Harness) {
-    if !harness.promises(Promise::HandOff) {
-        return;
-    }
-    let bench = Bench::new(harness, "kicked");
-    let holder = bench.owner();
-    let token = bench.token(&holder, 1);
-    let mut waiters = Waiters::new(&bench, 2);
-    assert_eq!(bench.backend.kick(&waiters.place(0)).unwrap(), Withdrawn::Left);
-    waiters.renews(0);
-    let (rank, ticket) = waiters.queues(0);
-    assert!(rank == 1 && ticket > waiters.all[1].1);
-    // From now on the new place is one like any other.
-    waiters.all[0].1 = ticket;
-    (0..2).for_each(|number| waiters.loses_its_place(number));
-    assert_eq!(waiters.queues(0), (0, ticket));
-    assert_eq!(waiters.queues(1).0, 0);
-    assert_eq!(waiters.queues(0), (1, ticket));
-    waiters.all_leave();
-    assert_eq!(bench.release(&holder, 1, token), Released::Released);
-    harness.assert_nothing_is_left("kicked");
-}

@@ -26,7 +26,7 @@ impl Moved {
 
 impl Backend for Moved {
     crate::forward_to_inner! {
-        acquire release adopt renew withdraw kick force_release inspect subscribe reconnects supports
+        acquire release adopt renew withdraw force_release inspect subscribe reconnects supports
         response_timeout attempt_ttl keeps_place_by_owner longest_lease
     }
 

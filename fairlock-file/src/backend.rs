@@ -207,10 +207,6 @@ impl Backend for FileBackend {
         places.iter().map(withdraw).collect()
     }
 
-    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.step(&place.lock.name, |entry, context| entry.kick(context, place))
-    }
-
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         self.step(&lock.name, |entry, context| entry.force_release(context, lock))?
     }

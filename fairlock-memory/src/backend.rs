@@ -221,12 +221,6 @@ impl Backend for MemoryBackend {
         })
     }
 
-    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        let caller = Caller::Unknown;
-        self.0
-            .call(&place.lock.name, Operation::Withdraw, caller, |entry, context| entry.kick(context, place))
-    }
-
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         let caller = Caller::Unknown;
         self.0.call(&lock.name, Operation::ForceRelease, caller, |entry, context| {
@@ -338,7 +332,7 @@ impl Faults {
     }
 
     /// Every call of this client fails with `Unavailable`, and no wake-up reaches it, until it is brought back: it counts as
-    /// not subscribed. (`force_release`, `take_hold`, `kick` and `inspect` don't name their client, so they still work.)
+    /// not subscribed. (`force_release`, `take_hold` and `inspect` don't name their client, so they still work.)
     pub fn cut_off(&self, client: ClientId) {
         self.0.inject(|| self.0.wake_ups.cut_off(&client.to_string()));
     }

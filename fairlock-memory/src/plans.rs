@@ -14,7 +14,7 @@ pub enum Operation {
     Adopt,
     /// [`renew`](fairlock_core::backend::Backend::renew); a call fails as a whole, all its items.
     Renew,
-    /// [`withdraw`](fairlock_core::backend::Backend::withdraw) and [`kick`](fairlock_core::backend::Backend::kick).
+    /// [`withdraw`](fairlock_core::backend::Backend::withdraw).
     Withdraw,
     /// [`force_release`](fairlock_core::backend::Backend::force_release) and
     /// [`take_hold`](fairlock_core::backend::Backend::take_hold).

@@ -1,33 +1,15 @@
-//! The handles of locks: how a waiter and a holder are found, and the bounds of a place.
+//! The handles of locks: how a holder is found, and the bounds of a place.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
-use fairlock_core::backend::{Acquire, Backend, LockId, Place, RequestId, only};
-use fairlock_core::{Client, Error, LockKind, LockName, OwnerId};
+use fairlock_core::{Client, Error};
 use fairlock_memory::MemoryBackend;
 
 /// Two clients of one store.
 fn clients() -> [Client; 2] {
     let store = MemoryBackend::new();
     [(); 2].map(|()| Client::new(store.clone()).unwrap())
-}
-
-#[test]
-fn a_waiter_is_found_in_a_queue_that_is_longer_than_one_look() {
-    let store = MemoryBackend::new();
-    let lock = Client::new(store.clone()).unwrap().fair_lock("orders").unwrap();
-    let id = LockId::new(LockName::new("orders").unwrap(), LockKind::Fair);
-    let owner = |number: u64| OwnerId::new(&format!("c:{number}"));
-    for number in 0..=1200 {
-        let owner = owner(number);
-        let place = Place::new(&id, &owner, RequestId::new(number));
-        only(store.acquire(&[Acquire::new(place, Duration::from_secs(30))])).unwrap();
-    }
-    let found =
-        [1, 600, 1200].map(|number| lock.admin().find_waiter(&owner(number)).unwrap().map(|(rank, _)| rank));
-    assert_eq!(found, [Some(0), Some(599), Some(1199)]); // the first has the lock
-    assert!(lock.admin().find_waiter(&owner(0)).unwrap().is_none());
 }
 
 #[test]

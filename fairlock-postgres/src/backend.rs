@@ -85,10 +85,6 @@ impl Backend for PostgresBackend {
         answers
     }
 
-    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        ask_one(&self.0, &place.lock.name, Command::Kick(place.into()))
-    }
-
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         ask_one(&self.0, &lock.name, Command::ForceRelease(lock.clone()))
     }

@@ -24,7 +24,6 @@ pub(crate) enum Command {
     /// The items, with the count of a hold or none for a place, and the lease.
     Renew(Vec<(Named, Option<u32>, Duration)>),
     Withdraw(Named),
-    Kick(Named),
     ForceRelease(LockId),
     TakeHold(Named),
 }
@@ -101,7 +100,6 @@ impl Command {
                 entry.renew(context, &items.collect::<Vec<_>>()).into()
             }
             Command::Withdraw(place) => entry.withdraw(context, &place.place(late)).into(),
-            Command::Kick(place) => entry.kick(context, &place.place(late)).into(),
             Command::ForceRelease(lock) => {
                 entry.force_release(context, lock).map_err(Failure::by_rules)?.into()
             }

@@ -29,7 +29,6 @@ enum What {
     Release,
     Adopt,
     Withdraw,
-    Kick,
     TakeHold,
     Force,
     OtherKind,
@@ -52,7 +51,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Release,
     ]
     .into_iter()
-    .chain([Adopt, Adopt, Withdraw, Kick, TakeHold, Force, OtherKind, LoseHolds, LoseQueue]);
+    .chain([Adopt, Adopt, Withdraw, TakeHold, Force, OtherKind, LoseHolds, LoseQueue]);
     let after = prop_oneof![6 => 0..50_u64, 3 => 50..3_000_u64, 1 => 3_000..100_000_u64];
     let step = (proptest::sample::select(what.collect::<Vec<_>>()), 0..90_u64, after);
     proptest::collection::vec(step, 1..200)
@@ -126,7 +125,6 @@ impl World {
                 format!("{:?}", entry.adopt(context, &hold, &adopter, lease / 2))
             }
             What::Withdraw => format!("{:?}", entry.withdraw(context, &place)),
-            What::Kick => format!("{:?}", entry.kick(context, &place)),
             What::TakeHold => format!("{:?}", entry.take_hold(context, &hold)),
             What::Force => format!("{:?}", entry.force_release(context, lock)),
             What::LoseHolds => format!("{:?}", entry.lose_hold()),

@@ -121,7 +121,6 @@ mod redisson_fair {
         a_request_takes_over_no_hold_of_its_owner
         a_release_that_names_an_old_hold_touches_nothing
         a_timed_wait_ends_on_time_and_leaves_nothing
-        a_waiter_is_found_in_the_queue_and_its_place_can_be_taken
         an_absent_waiter_is_marked_and_not_counted
     }
 }

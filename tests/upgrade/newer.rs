@@ -163,7 +163,6 @@ fn each_operation_is_refused<B: Backend + Clone>(
     assert_refused("release", only(backend.release(&[hold])));
     assert_refused("adopt", backend.adopt(&hold, &OwnerId::new("b:1"), LEASE));
     assert_refused("withdraw", only(backend.withdraw(&[in_queue])));
-    assert_refused("kick", backend.kick(&in_queue));
     assert_refused("force_unlock", backend.force_release(&lock));
     assert_refused("take a hold", backend.take_hold(&hold));
     assert_refused("inspect", backend.inspect(&lock, 0..10));

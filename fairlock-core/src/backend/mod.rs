@@ -96,10 +96,9 @@ pub const MOST_INSPECTED: u64 = 500;
 /// assert_eq!(grants.try_recv(), Ok(RequestId::new(2)));
 /// assert!(matches!(store.renew(client, &heartbeat)[..], [Ok(Renewal::Lost)]));
 ///
-/// // A request that was granted is a hold. One that waits leaves, or goes to the tail by order of an operator.
+/// // A request that was granted is a hold. A request that waits leaves.
 /// store.acquire(&[ask(&ann, 3)]);
 /// let place = |owner, request| Place::new(&lock, owner, RequestId::new(request));
-/// assert_eq!(store.kick(&place(&ann, 3))?, Withdrawn::Left);
 /// let withdrawn = store.withdraw(&[place(&bob, 2), place(&ann, 3)]);
 /// assert!(matches!(withdrawn[..], [Ok(Withdrawn::WasGranted { .. }), Ok(Withdrawn::Left)]));
 ///
@@ -120,7 +119,7 @@ pub trait Backend: Send + Sync + 'static {
     ///   is late.
     /// - [`Queued`](Acquired::Queued): the place is in the queue, behind all earlier ones; a repeat keeps it. Asking again after
     ///   `recheck_in` is enough, even if no wake-up ever comes. A request with a [ticket](Place::ticket) of this lock stands at
-    ///   this ticket, even if the place was gone, but not after a [`kick`](Backend::kick). If the place was gone, this call may
+    ///   this ticket, even if the place was gone. If the place was gone, this call may
     ///   grant nothing: `recheck_in` is zero if the request may be next. Whatever is granted to the place has a greater token
     ///   than `latest`; `latest` is 0 only where [`Wake::Granted`] is never sent.
     /// - [`Busy`](Acquired::Busy): nothing was left behind.
@@ -181,10 +180,6 @@ pub trait Backend: Send + Sync + 'static {
     /// - [`Left`](Withdrawn::Left): the request is not in the queue, and is granted nothing unless an attempt of it comes later.
     /// - [`WasGranted`](Withdrawn::WasGranted): it holds the lock, and goes on holding it.
     fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>>;
-
-    /// Moves the place of a request to the tail, by order of an operator, with a new ticket. The answers are those of
-    /// [`withdraw`](Backend::withdraw). The waiter is told to look; whichever ticket it names, it keeps the new place.
-    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError>;
 
     /// Takes the lock from all its holders, whichever they are, and hands it on. The queue stays. The former holders are told by
     /// [`Wake::Taken`].

@@ -1,5 +1,5 @@
-//! What an operator does to a lock that others hold or wait for: looks at it, takes it from its holders, moves a waiter to the tail of
-//! its queue. For threads, and for tasks.
+//! What an operator does to a lock that others hold or wait for: looks at the lock, and takes it from its holders. For threads, and for
+//! tasks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,10 +7,7 @@ use std::sync::Arc;
 use super::guard::Ownership;
 use super::lock::Lock;
 use super::tasks::{AsyncLock, Ends, asked};
-use crate::backend::{
-    Answer, Backend, ForceReleased, Hold, LockId, LockState, MOST_INSPECTED, Place, RequestId, Waiter,
-    Withdrawn,
-};
+use crate::backend::{Answer, Backend, ForceReleased, Hold, LockId, LockState, MOST_INSPECTED};
 use crate::error::{Error, Result};
 use crate::ids::{LockKind, LockName, OwnerId};
 use crate::shared::Handles;
@@ -91,29 +88,6 @@ impl Admin {
         }
     }
 
-    /// The rank of an owner in the queue (0 is next) and its place. Reads the queue from the tail, 500 waiters in one round
-    /// trip, until the owner is found: no call keeps the server busy, but a queue of thousands takes many round trips.
-    ///
-    /// # Errors
-    /// As [`inspect`](Self::inspect).
-    pub fn find_waiter(&self, owner: &OwnerId) -> Result<Option<(u64, Waiter)>> {
-        let mut length = self.inspect_queue(0..0)?.queue_length;
-        let mut end = length;
-        while end > 0 {
-            // From the tail to the head: when waiters are granted or leave between two calls, the rest move up, into the part
-            // that is still to be read. In a search from the head a waiter could slip past.
-            let start = end.saturating_sub(MOST_INSPECTED);
-            let state = self.inspect_queue(start..end)?;
-            if let Some(found) = find_in(state.queue, start, owner) {
-                return Ok(Some(found));
-            }
-            (end, length) = (start, state.queue_length);
-        }
-        // A waiter that was passed over as absent between two calls has moved from the unread part to the tail.
-        let start = length.saturating_sub(MOST_INSPECTED);
-        Ok(find_in(self.inspect_queue(start..length)?.queue, start, owner))
-    }
-
     /// Takes the lock from its holders; false if the lock is free. The queue stays, and the first waiter gets the lock. A holder
     /// that is a fairlock client is told at once, any other holder by its next renewal.
     ///
@@ -163,37 +137,6 @@ impl Admin {
         Ok(self.ask(|backend| backend.take_hold(&hold))? == ForceReleased::Taken)
     }
 
-    /// Moves a waiter, as listed by [`inspect`](Self::inspect) or [`find_waiter`](Self::find_waiter), to the tail of the queue.
-    /// Returns false if the waiter already holds the lock or is not in the queue.
-    ///
-    /// ```
-    /// # use fairlock::{Client, MemoryBackend};
-    /// # let store = MemoryBackend::new();
-    /// # let (client, other) = (Client::new(store.clone())?, Client::new(store)?);
-    /// let guard = client.fair_lock("lock:orders")?.lock()?;
-    /// let request = other.fair_lock("lock:orders")?.request()?;
-    /// let admin = client.admin("lock:orders")?;
-    /// assert!(admin.kick(&admin.inspect()?.queue[0])?);
-    /// # Ok::<(), fairlock::Error>(())
-    /// ```
-    ///
-    /// One round trip if the waiter has a request number; otherwise (Redisson's queue keeps none) the waiter is searched for first.
-    ///
-    /// # Errors
-    /// As [`inspect`](Self::inspect).
-    pub fn kick(&self, waiter: &Waiter) -> Result<bool> {
-        let request = match waiter.request {
-            Some(request) => request,
-            None => match self.find_waiter(&waiter.owner)? {
-                Some((_, found)) => found.request.unwrap_or(RequestId::new(0)),
-                None => return Ok(false),
-            },
-        };
-        let lock = self.lock()?;
-        let place = Place::new(&lock, &waiter.owner, request);
-        Ok(self.ask(|backend| backend.kick(&place))? == Withdrawn::Left)
-    }
-
     fn ask<A>(&self, ask: impl FnOnce(&dyn Backend) -> Answer<A>) -> Result<A> {
         self.shared.config.check_running(Some(&self.name))?;
         ask(&*self.shared.backend).map_err(|error| Error::about(&self.name, error))
@@ -216,10 +159,6 @@ impl Admin {
         });
         LockId::new(self.name.clone(), kind)
     }
-}
-
-fn find_in(queue: Vec<Waiter>, start: u64, owner: &OwnerId) -> Option<(u64, Waiter)> {
-    (start..).zip(queue).find(|(_, waiter)| waiter.owner == *owner)
 }
 
 /// [`Admin`] for tasks. A call begins with the first poll of its future, and goes on if the future is dropped.
@@ -251,15 +190,6 @@ impl AsyncAdmin {
         self.ask(|admin| admin.inspect_queue(part)).await
     }
 
-    /// As [`Admin::find_waiter`].
-    ///
-    /// # Errors
-    /// As [`Admin::inspect`].
-    pub async fn find_waiter(&self, owner: &OwnerId) -> Result<Option<(u64, Waiter)>> {
-        let owner = owner.clone();
-        self.ask(move |admin| admin.find_waiter(&owner)).await
-    }
-
     /// As [`Admin::force_unlock`].
     ///
     /// # Errors
@@ -275,15 +205,6 @@ impl AsyncAdmin {
     pub async fn force_unlock_of(&self, owner: &OwnerId) -> Result<bool> {
         let owner = owner.clone();
         self.ask(move |admin| admin.force_unlock_of(&owner)).await
-    }
-
-    /// As [`Admin::kick`].
-    ///
-    /// # Errors
-    /// As [`Admin::inspect`].
-    pub async fn kick(&self, waiter: &Waiter) -> Result<bool> {
-        let waiter = waiter.clone();
-        self.ask(move |admin| admin.kick(&waiter)).await
     }
 
     async fn ask<T: Send + 'static>(

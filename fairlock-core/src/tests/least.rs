@@ -44,10 +44,6 @@ impl Backend for Least {
         one_by_one(places, |_| next(&self.withdraw))
     }
 
-    fn kick(&self, _: &Place<'_>) -> Answer<Withdrawn> {
-        down()
-    }
-
     fn force_release(&self, _: &LockId) -> Answer<ForceReleased> {
         down()
     }

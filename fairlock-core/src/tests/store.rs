@@ -279,10 +279,6 @@ impl Backend for Store {
         })
     }
 
-    fn kick(&self, _: &Place<'_>) -> Answer<Withdrawn> {
-        Ok(Withdrawn::Left)
-    }
-
     fn force_release(&self, _: &LockId) -> Answer<ForceReleased> {
         Ok(ForceReleased::NotHeld)
     }

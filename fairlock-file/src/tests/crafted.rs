@@ -46,7 +46,6 @@ fn use_it(backend: &FileBackend, lock: &LockId, owners: &[OwnerId]) {
         );
         _ = backend.acquire(&[Acquire::new(place, LEASE)]);
         _ = backend.withdraw(&[place]);
-        _ = backend.kick(&place);
         _ = backend.adopt(&hold, &owners[0], LEASE);
         _ = backend.release(&[hold]);
     }

@@ -64,10 +64,6 @@ impl Backend for Counting {
         self.count(Operation::Acquire).acquire(asks)
     }
 
-    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        self.count(Operation::Withdraw).kick(place)
-    }
-
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {
         self.count(Operation::ForceRelease).force_release(lock)
     }

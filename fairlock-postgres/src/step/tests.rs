@@ -52,7 +52,6 @@ enum Command {
         token: u64,
     },
     Leave {
-        is_kicked: bool,
         owner: usize,
         request: u64,
     },
@@ -75,9 +74,7 @@ fn command() -> impl Strategy<Value = Command> {
         8 => (0..2_usize, spoilt).prop_map(|(latest, (owner, request, token))| Command::Release {
             latest, owner, request, token
         }),
-        2 => (any::<bool>(), 0..OWNERS.len(), 1..3_u64).prop_map(|(is_kicked, owner, request)| Command::Leave {
-            is_kicked, owner, request
-        }),
+        2 => (0..OWNERS.len(), 1..3_u64).prop_map(|(owner, request)| Command::Leave { owner, request }),
         1 => Just(Command::Ends),
         1 => Just(Command::ClockGoesBack),
     ]
@@ -161,12 +158,14 @@ impl<'a> Way<'a> {
                 let hold = Hold::new(&lock, &owner, id, token);
                 format!("{:?}", self.ask::<Released>(by, Asked::Release((&hold).into())))
             }
-            Command::Leave { is_kicked, owner, request } => {
+            Command::Leave { owner, request } => {
                 let (owner, request) = member(owner, request);
                 let place = Place::new(&lock, &owner, request);
-                let command =
-                    if is_kicked { Asked::Kick((&place).into()) } else { Asked::Withdraw((&place).into()) };
-                format!("{:?}", self.ask::<Withdrawn>(by, command)).split(' ').next().unwrap().to_owned()
+                format!("{:?}", self.ask::<Withdrawn>(by, Asked::Withdraw((&place).into())))
+                    .split(' ')
+                    .next()
+                    .unwrap()
+                    .to_owned()
             }
             // Only that of a hold: `least` of a null and a time is the time.
             Command::Ends => self.change("h_ends = h_ends - greatest(h_ends - fairlock.micros(), 0)", con),
@@ -216,7 +215,7 @@ const RELEASE: Command = Command::Release { latest: 0, owner: None, request: 0, 
 /// What chance seldom comes to.
 fn scenes() -> Vec<Vec<Command>> {
     let all_wait = [asks(0, 1), asks(1, 1), asks(2, 1)];
-    let kick = Command::Leave { is_kicked: true, owner: 1, request: 1 };
+    let leave = Command::Leave { owner: 1, request: 1 };
     vec![
         vec![asks(0, 1), RELEASE, RELEASE, asks(0, 1), asks(0, 1), RELEASE],
         vec![asks(0, 1), Command::Release { latest: 0, owner: None, request: 1, token: 0 }, RELEASE],
@@ -229,7 +228,7 @@ fn scenes() -> Vec<Vec<Command>> {
         [&all_wait[..], &[RELEASE, asks(0, 1), RELEASE, RELEASE, RELEASE, asks(0, 2), RELEASE]].concat(),
         [&all_wait[..2], &[RELEASE, Command::Ends, asks(2, 1), RELEASE]].concat(),
         [&all_wait[..2], &[Command::Ends, asks(2, 1), RELEASE, RELEASE]].concat(),
-        [&all_wait[..2], &[kick, asks(1, 1), RELEASE, RELEASE, asks(1, 1)]].concat(),
+        [&all_wait[..2], &[leave, asks(1, 1), RELEASE, RELEASE, asks(1, 1)]].concat(),
     ]
 }
 

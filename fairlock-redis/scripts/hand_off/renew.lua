@@ -32,8 +32,8 @@ for at, member in ipairs(members) do
   if hold and not grace_left then
     rows[at] = { 'granted', hold.token, lease_left(hold, member, leases[at]) }
   elseif not is_it then
-    -- The heartbeat may be late: the request was granted the lock, or withdrawn. Or an operator has kicked it. If the request still
-    -- waits, its client asks again, and names its ticket.
+    -- The heartbeat may be late: the request was granted the lock, or withdrawn. If the request still waits, its
+    -- client asks again, and names its ticket.
     rows[at] = { 'lost' }
   else
     hear(queue, place, ttl, tonumber(ticket))

@@ -38,7 +38,7 @@ local function hear(queue, place, ttl, ticket)
   if ticket == tonumber(place.ticket) then place.is_new = nil end
 end
 
--- Puts a newcomer, or a waiter that an operator kicks, at the tail.
+-- Puts a newcomer at the tail.
 local function join(queue, plan, member, place)
   place.ticket, place.is_new = draw(queue), true
   plan.joins = { place.ticket, member }

@@ -22,7 +22,7 @@ use crate::net::{Order, attempt_ttl};
 use crate::redisson::Redisson;
 use crate::script::reply::Row;
 use crate::script::reply::missing;
-use crate::script::{By, Call, Kinds, Look, Scripts, reply};
+use crate::script::{Call, Kinds, Look, Scripts, reply};
 use crate::wake_ups::WakeUps;
 
 const NO_PLAIN: &str = "plain locks need the feature `redisson`";
@@ -192,7 +192,7 @@ impl Backend for RedisBackend {
     fn withdraw(&self, places: &[Place<'_>]) -> Vec<Result<Withdrawn, BackendError>> {
         self.ask_all(
             places,
-            |place| by_rules!(self.0.rules(place.lock)?, withdraw(place, By::Waiter)),
+            |place| by_rules!(self.0.rules(place.lock)?, withdraw(place)),
             |place, _, reply| {
                 let rules = self.0.rules(place.lock)?;
                 let answer = by_rules!(rules, withdrawn(place, &reply))?;
@@ -200,12 +200,6 @@ impl Backend for RedisBackend {
                 Ok(answer)
             },
         )
-    }
-
-    fn kick(&self, place: &Place<'_>) -> Result<Withdrawn, BackendError> {
-        let rules = self.0.rules(place.lock)?;
-        let reply = self.0.scripts.run(&by_rules!(rules, withdraw(place, By::Operator))?)?;
-        by_rules!(rules, withdrawn(place, &reply))
     }
 
     fn force_release(&self, lock: &LockId) -> Result<ForceReleased, BackendError> {

@@ -24,7 +24,7 @@ use crate::net::attempt_length;
 use crate::script::reply::{Row, number, rank, recheck_in, token, unintelligible};
 use crate::script::scripts::Argument::{BeginBy, Member, Number, Options, Text};
 use crate::script::scripts::{Argument, condition, millis};
-use crate::script::{By, Call, Scripts, reply, scripts};
+use crate::script::{Call, Scripts, reply, scripts};
 use crate::wake_ups::WakeUps;
 
 /// Our own queue, for locks of any capacity.
@@ -66,7 +66,7 @@ impl HandOff {
         let until = Instant::now() + self.patience();
         while has_more && Instant::now() < until {
             // Without a member nobody leaves, and the script only hands on what is free.
-            let reply = self.leave(lock, Text(""), By::Waiter).and_then(|call| self.scripts.run(&call));
+            let reply = self.leave(lock, Text("")).and_then(|call| self.scripts.run(&call));
             has_more = reply.is_ok_and(|reply| {
                 Row::of(&reply).and_then(|row| row.at(0, number)).is_ok_and(|more| more == 1)
             });
@@ -96,9 +96,8 @@ impl HandOff {
         }
     }
 
-    fn leave<'a>(&self, lock: &LockId, member: Argument<'a>, by: By) -> Result<Call<'a>, BackendError> {
-        let is_kick = Number(u64::from(by == By::Operator));
-        self.scripts.call(&scripts::HAND_OFF_WITHDRAW, [lock], [member, capacity(lock), OF_NOBODY, is_kick])
+    fn leave<'a>(&self, lock: &LockId, member: Argument<'a>) -> Result<Call<'a>, BackendError> {
+        self.scripts.call(&scripts::HAND_OFF_WITHDRAW, [lock], [member, capacity(lock), OF_NOBODY])
     }
 
     /// Takes the lock from all its holders, or takes only this hold. A script looks at some hundred holders: the next script goes on
@@ -272,8 +271,8 @@ impl HandOff {
     }
 
     /// The script that takes a request out of the queue.
-    pub(crate) fn withdraw<'a>(&self, place: &'a Place<'_>, by: By) -> Result<Call<'a>, BackendError> {
-        self.leave(place.lock, Member(place.owner, place.request), by)
+    pub(crate) fn withdraw<'a>(&self, place: &'a Place<'_>) -> Result<Call<'a>, BackendError> {
+        self.leave(place.lock, Member(place.owner, place.request))
     }
 
     pub(crate) fn withdrawn(&self, place: &Place<'_>, reply: &Value) -> Result<Withdrawn, BackendError> {

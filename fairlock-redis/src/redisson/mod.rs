@@ -24,7 +24,7 @@ use crate::script::keys::{Keys, redisson_queues};
 use crate::script::reply::{Row, items, number, rank, text, time, token, unintelligible, written};
 use crate::script::scripts::Argument::{BeginBy, Channel, Number, Request, Text};
 use crate::script::scripts::{Argument, condition, millis};
-use crate::script::{By, Call, Look, Scripts, foreign, reply, scripts};
+use crate::script::{Call, Look, Scripts, foreign, reply, scripts};
 use crate::wake_ups::WakeUps;
 
 /// Redisson's rules, for fair and plain locks.
@@ -179,8 +179,7 @@ impl Redisson {
     /// Its renewals tell each count.
     pub(crate) fn will_tell(&self, _: u32) {}
 
-    /// Redisson's queue restores no places, so its rules need not know of a kick.
-    pub(crate) fn withdraw<'a>(&self, place: &'a Place<'_>, _: By) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn withdraw<'a>(&self, place: &'a Place<'_>) -> Result<Call<'a>, BackendError> {
         let arguments = [
             Text(place.owner.as_str()),
             Request(place.request),
@@ -307,7 +306,7 @@ mod tests {
     use crate::backend::{RedisBackend, Rules, by_rules};
     use crate::builder::{Discipline, RedisBuilder};
     use crate::fake_backend::{LEASE, bulk, id, of, owner, place, with};
-    use crate::script::{By, Kinds};
+    use crate::script::Kinds;
     use fairlock_core::FencingToken;
     use fairlock_core::backend::{Acquire, Acquired, Backend, BackendErrorKind, only};
 
@@ -358,7 +357,7 @@ mod tests {
             ask.label = "nightly";
             let Rules::Redisson(rules) = backend.0.rules(&lock).unwrap() else { panic!("other rules") };
             let renewal = rules.renew_places(&lock, &[(&place, LEASE)]);
-            for call in [rules.acquire(&ask), renewal, rules.withdraw(&place, By::Waiter)] {
+            for call in [rules.acquire(&ask), renewal, rules.withdraw(&place)] {
                 backend.0.scripts.run(&call.unwrap()).unwrap();
             }
             let mut sent = ran.lock().iter().map(|ran| ran.arguments.clone()).collect::<Vec<_>>();

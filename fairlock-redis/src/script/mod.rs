@@ -80,13 +80,6 @@ pub(crate) enum Kinds {
     Any,
 }
 
-/// Whether the request itself leaves the queue, or an operator kicks it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
-    Waiter,
-    Operator,
-}
-
 impl Call<'_> {
     /// The keys of the first lock.
     fn keys(&self) -> &Keys {

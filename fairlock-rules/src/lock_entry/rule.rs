@@ -170,7 +170,7 @@ impl Plan {
         });
     }
 
-    /// Puts a newcomer, or a waiter that an operator kicks, at the tail.
+    /// Puts a newcomer at the tail.
     pub(super) fn join(&mut self, context: &mut OperationContext<'_>, mut place: QueuedPlace) {
         place.is_heard = false;
         self.joins = Some((context.next_number(), place));
@@ -362,11 +362,11 @@ mod tests {
     fn a_waiter_that_is_gone_leaves_at_its_turn() {
         for (presence, leaves) in [(Presence::Gone, true), (Presence::Silent, false)] {
             let mut fixture = Fixture::new();
-            let kicked = OwnerId::new("b:1"); // after that the place counts as unheard
+            fixture.ticket = 0;
+            fixture.ask("c:1", 1, Wait::Forever); // a newcomer behind the waiter that leaves in any case
             let now = Duration::from_secs(1);
             let asked = |_: &_| presence;
             let mut context = fixture.store_context.operation(&fixture.lock.name, now, &asked);
-            fixture.entry.kick(&mut context, &Place::new(&fixture.lock, &kicked, REQUEST));
             let ann = OwnerId::new("a:1");
             let token = fixture.entry.token_of(&ann, REQUEST, now).unwrap();
             fixture.entry.release(&mut context, &Hold::new(&fixture.lock, &ann, REQUEST, token));

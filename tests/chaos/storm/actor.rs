@@ -161,7 +161,6 @@ impl Actor {
             What::Cancel(actor) => self.cancel_of(actor),
             What::Force(lock) => self.force(lock),
             What::ForceOne { lock, nth } => self.force_one(lock, nth),
-            What::Kick { lock, nth } => self.kick(lock, nth),
             What::Look(lock) => self.look(lock),
             What::Shutdown => self.end_client(ClientEnd::Shutdown),
             What::Drain(at_most) => self.end_client(ClientEnd::Drain(at_most)),

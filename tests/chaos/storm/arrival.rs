@@ -77,14 +77,11 @@ impl Arrival<'_> {
 
     pub fn withdraw(&mut self, place: &Place<'_>) -> Answer<Withdrawn> {
         let answer = only(self.store.withdraw(&[*place]))?;
-        self.withdrawn("withdraws", place, &answer, false);
-        Ok(answer)
-    }
-
-    pub fn kick(&mut self, place: &Place<'_>) -> Answer<Withdrawn> {
-        locked(&self.world.order).kicked(place.lock.name.as_str(), place.request);
-        let answer = self.store.kick(place)?;
-        self.withdrawn("kicks", place, &answer, true);
+        let whose = self.world.name_of(place.owner.as_str());
+        self.note(format_args!("withdraws {} of {whose} for {}: {answer:?}", place.request, place.lock.name));
+        if let Some(server) = &mut self.server {
+            server.withdrawn(self.world, place);
+        }
         Ok(answer)
     }
 
@@ -114,14 +111,6 @@ impl Arrival<'_> {
         self.note(format_args!("takes {} from {whose}, token {}: {answer:?}", hold.lock.name, hold.token));
         self.observe(hold.lock);
         Ok(answer)
-    }
-
-    fn withdrawn(&mut self, what: &str, place: &Place<'_>, answer: &Withdrawn, is_kick: bool) {
-        let whose = self.world.name_of(place.owner.as_str());
-        self.note(format_args!("{what} {} of {whose} for {}: {answer:?}", place.request, place.lock.name));
-        if let Some(server) = &mut self.server {
-            server.withdrawn(self.world, place, is_kick);
-        }
     }
 
     fn observe(&mut self, lock: &LockId) {

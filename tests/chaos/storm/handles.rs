@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairlock::CancelToken;
-use fairlock::admin::{LockKind, LockState, Waiter};
+use fairlock::admin::{LockKind, LockState};
 use fairlock::owner::{Owner, OwnerId, Ownership};
 use fairlock::{AsyncClient, AsyncHold, AsyncLock, Client, Guard, Lock, Result, Semaphore, Term, TryLock};
 
@@ -266,13 +266,6 @@ impl<'a> Desk<'a> {
                 lock.admin().inspect()
             }
             Desk::Task(world, lock) => task::wait_for(world, lock.admin().inspect()),
-        }
-    }
-
-    pub fn kick(&self, waiter: &Waiter) -> Result<bool> {
-        match self {
-            Desk::Thread(lock) => lock.admin().kick(waiter),
-            Desk::Task(world, lock) => task::wait_for(world, lock.admin().kick(waiter)),
         }
     }
 

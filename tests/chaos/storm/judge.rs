@@ -43,10 +43,6 @@ pub fn error(
         Error::Cancelled { .. } => cancel.is_cancelled(),
         Error::Shutdown { .. } => life.is_shut_down(),
         Error::Unavailable { lock, .. } if !row_is_free(world, lock.as_ref(), began) => true,
-        // The memory backend takes a withdrawal for the waiter's own call.
-        Error::Unavailable { .. } if what == "kick" => {
-            !world.lives().iter().all(|life| is_calm(world, life, began))
-        }
         Error::Unavailable { .. } => !is_calm(world, life, began),
         Error::Lost(lost) => {
             locked(&world.holds).reported(life, lost);

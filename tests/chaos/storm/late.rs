@@ -27,7 +27,6 @@ pub enum Message {
     Adopt(Hold<'static>, OwnerId, Duration),
     Renew(ClientId, Vec<Renew<'static>>),
     Withdraw(Vec<Place<'static>>),
-    Kick(Place<'static>),
     ForceRelease(LockId),
     TakeHold(Hold<'static>),
     /// It changes nothing.
@@ -71,7 +70,6 @@ impl Late {
             Message::Release(holds) => holds.iter().for_each(|hold| drop(arrival.release(hold))),
             Message::Adopt(hold, owner, lease) => drop(arrival.adopt(&hold, &owner, lease)),
             Message::Withdraw(places) => places.iter().for_each(|place| drop(arrival.withdraw(place))),
-            Message::Kick(place) => drop(arrival.kick(&place)),
             Message::TakeHold(hold) => drop(arrival.take_hold(&hold)),
         }
     }
@@ -87,7 +85,6 @@ impl Message {
                 Renew::Place { place, .. } => place.request,
             },
             Message::Withdraw(places) => places.first()?.request,
-            Message::Kick(place) => place.request,
             Message::Release(holds) => holds.first()?.request,
             Message::Adopt(hold, ..) | Message::TakeHold(hold) => hold.request,
             Message::ForceRelease(lock) => return Some(Mark::Lock(lock.name.as_str().to_owned())),

@@ -277,11 +277,6 @@ impl Backend for Link {
         })
     }
 
-    fn kick(&self, place: &Place<'_>) -> Answer<Withdrawn> {
-        let message = || Message::Kick(late::place(place));
-        self.travel("kick", message, |mut arrival| arrival.kick(place))
-    }
-
     fn force_release(&self, lock: &LockId) -> Answer<ForceReleased> {
         let message = || Message::ForceRelease(lock.clone());
         self.travel("force_release", message, |mut arrival| arrival.force_release(lock))

@@ -1,7 +1,7 @@
 //! The oracle for order and tokens on a real server. Tickets and tokens of a lock are numbers of one sequence, so they tell who asked first
 //! and who was granted first, whatever becomes of the answers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +13,10 @@ use crate::judge;
 use crate::life::Life;
 use crate::world::{Promise, World};
 
-/// Of each lock, the requests that have stood in its queue or were granted, but for those that an operator has kicked.
+/// Of each lock, the requests that have stood in its queue or were granted.
 #[derive(Default)]
 pub struct Order {
     lines: HashMap<String, HashMap<RequestId, Request>>,
-    kicked: HashSet<RequestId>,
     /// Of each lock, the greatest token that a client heard.
     greatest: HashMap<String, u64>,
     /// Of each request, the greatest token that was heard before it asked.
@@ -59,7 +58,7 @@ impl Order {
         let lock = ask.place.lock;
         let greatest = self.greatest.get(lock.name.as_str()).copied().unwrap_or(0);
         self.before.entry(ask.place.request).or_insert(greatest);
-        if lock.kind == LockKind::Plain || self.kicked.contains(&ask.place.request) {
+        if lock.kind == LockKind::Plain {
             return;
         }
         let queue = self.lines.entry(lock.name.as_str().to_owned()).or_default();
@@ -136,14 +135,6 @@ impl Order {
             }
         }
     }
-
-    /// It is at the tail from now on, or out of the queue, or will be: the kick may have to wait for the row, and the request ask before.
-    pub fn kicked(&mut self, lock: &str, request: RequestId) {
-        self.kicked.insert(request);
-        if let Some(queue) = self.lines.get_mut(lock) {
-            queue.remove(&request);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -159,7 +150,7 @@ mod tests {
     use crate::world::Place as At;
 
     /// What the oracle finds if the second one is granted first, and these tokens are given to the second and the first.
-    fn found(faults: Vec<Fault>, is_kicked: bool, tokens: [u64; 2]) -> Vec<Promise> {
+    fn found(faults: Vec<Fault>, tokens: [u64; 2]) -> Vec<Promise> {
         let program = Program { faults, ..generate(1) };
         let world = World::new(&program, At::Server { ways: Vec::new() });
         let life = Arc::new(Life::new(0, 0, program.clients[0]));
@@ -177,10 +168,6 @@ mod tests {
             order.answered(&world, &ask(number), &queued);
         };
         [1, 2].into_iter().for_each(|number| asks(&mut order, number));
-        if is_kicked {
-            order.kicked("L0", RequestId::new(1));
-            asks(&mut order, 1); // before the kick has come through
-        }
         for (number, token) in [2, 1].into_iter().zip(tokens) {
             order.granted(&world, "L0", RequestId::new(number), FencingToken::new(token));
         }
@@ -194,17 +181,16 @@ mod tests {
     fn a_grant_before_an_earlier_live_waiter_is_found() {
         let fault =
             |harm| vec![Fault { at: Duration::ZERO, lasts: Duration::from_secs(1), client: Some(0), harm }];
-        assert_eq!(found(Vec::new(), false, [20, 21]), [Promise::Order]);
-        assert_eq!(found(Vec::new(), true, [20, 21]), []);
-        assert_eq!(found(fault(Harm::Stop), false, [20, 21]), []);
+        assert_eq!(found(Vec::new(), [20, 21]), [Promise::Order]);
+        assert_eq!(found(fault(Harm::Stop), [20, 21]), []);
         let row = fault(Harm::Block { lock: 0 });
-        assert_eq!(found(row, false, [20, 21]), [Promise::Order], "P4: also while the row is locked");
+        assert_eq!(found(row, [20, 21]), [Promise::Order], "P4: also while the row is locked");
     }
 
     /// Of two that asked before either was granted, answers may come in any order.
     #[test]
     fn a_token_that_is_not_greater_than_one_heard_before_is_found() {
-        assert_eq!(found(Vec::new(), true, [21, 20]), []);
-        assert_eq!(found(Vec::new(), true, [20, 22]), [Promise::Token]);
+        assert_eq!(found(Vec::new(), [21, 20]), []);
+        assert_eq!(found(Vec::new(), [22, 20]), [Promise::Token]);
     }
 }

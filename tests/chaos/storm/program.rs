@@ -178,11 +178,6 @@ pub enum What {
         lock: usize,
         nth: usize,
     },
-    /// Takes a waiter's place away.
-    Kick {
-        lock: usize,
-        nth: usize,
-    },
     Look(usize),
     Shutdown,
     Drain(Duration),

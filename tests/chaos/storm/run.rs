@@ -299,10 +299,8 @@ impl Driver {
         let lives = world.lives();
         let lost = lives.iter().any(|life| !locked(&life.fate).losses.is_empty() || life.is_dropped());
         let mut ops = world.program.actors.iter().flat_map(|actor| &actor.ops);
-        // Who lost its place to an operator finds that out by asking.
-        // And who waits behind a hold that nobody adopted, at the end of its lease.
-        let lost = lost
-            || ops.any(|op| matches!(op.what, What::Kick { .. } | What::GiveBack { end: End::HandOver, .. }));
+        // Who waits behind a hold that nobody adopted finds out at the end of its lease.
+        let lost = lost || ops.any(|op| matches!(op.what, What::GiveBack { end: End::HandOver, .. }));
         if lost || !world.program.faults.is_empty() || world.is_over() || world.was_late(Duration::ZERO) {
             return;
         }

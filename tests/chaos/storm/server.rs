@@ -18,9 +18,6 @@ use fairlock::{FencingToken, MemoryBackend};
 use crate::life::Life;
 use crate::world::{Promise, World, locked};
 
-/// The ticket of a place that was kicked, until it asks.
-const UNKNOWN: u64 = 0;
-
 pub struct Server {
     locks: Vec<LockAtServer>,
     asked: u64,
@@ -207,9 +204,6 @@ impl Server {
         if let (Renew::Place { place, .. }, Renewal::Lost) = (item, answer) {
             let (now, lock) = (world.now(), self.lock(id));
             let key = (place.owner.as_str().to_owned(), place.request);
-            if lock.numbers.get(&key).is_some_and(|(_, ticket)| *ticket == UNKNOWN) {
-                return; // it was kicked, and names the ticket that it had before
-            }
             if let Some(waiter) = lock.leaves(&key.0, key.1)
                 && world.weather.is_calm(life.client, waiter.since, now, false)
             {
@@ -219,24 +213,10 @@ impl Server {
         }
     }
 
-    /// It left, or was kicked. What was withdrawn may come back late to where it stood; what was kicked goes to the tail.
-    pub fn withdrawn(&mut self, world: &World, place: &Place<'_>, is_kick: bool) {
-        let key = (place.owner.as_str().to_owned(), place.request);
-        let lock = self.lock(place.lock);
-        let left = lock.leaves(&key.0, key.1);
-        if is_kick {
-            lock.numbers.remove(&key);
-        }
-        let state = self.observe(world, place.lock);
-        // It stands at the tail from now on, before it asks for its new ticket.
-        let stands = state.queue.iter().any(|waiter| waiter.request == Some(place.request));
-        if let Some(kicked) = left.filter(|_| is_kick && stands) {
-            self.asked += 1;
-            let (number, since) = (self.asked, world.now());
-            let lock = self.lock(place.lock);
-            lock.numbers.insert(key, (number, UNKNOWN));
-            lock.queue.push(Waiter { number, since, ..kicked });
-        }
+    /// It left. It may come back late to where it stood.
+    pub fn withdrawn(&mut self, world: &World, place: &Place<'_>) {
+        self.lock(place.lock).leaves(place.owner.as_str(), place.request);
+        self.observe(world, place.lock);
     }
 
     /// A late message may put this place back, which was withdrawn.
@@ -284,9 +264,7 @@ impl Server {
         // An attempt that arrived late may have moved it before.
         let known = lock.numbers.get(&(owner.clone(), request)).map(|(_, known)| *known);
         let is_moved = place.ticket != 0 && place.ticket != ticket && known != Some(ticket);
-        if known == Some(UNKNOWN) {
-            lock.numbers.entry((owner.clone(), request)).and_modify(|(_, known)| *known = ticket);
-        } else if is_moved {
+        if is_moved {
             lock.leaves(&owner, request); // it went to the tail
         }
         if lock.queue.iter().any(|waiter| waiter.owner == owner && waiter.request == request)

@@ -100,28 +100,3 @@ fn no_inspection_reads_all_of_a_long_queue() {
         assert_eq!((locks.len(), locks[0].1.queue_length, locks[0].1.queue.len()), (1, WAITERS, 1));
     }
 }
-
-/// A place in a queue of a hundred thousand is taken without reading the queue. A waiter from a listing is named by its request.
-/// If only the owner is known, the queue is searched.
-#[test]
-fn a_place_in_a_long_queue_is_taken_without_reading_all() {
-    let _alone = Alone::here();
-    let crowded = Crowded::new(Discipline::HandOff);
-    let Crowded { server, lock, .. } = &crowded;
-    let some = |before, behind| {
-        lock.admin().inspect_queue(WAITERS / 2 - before..WAITERS / 2 + behind).unwrap().queue
-    };
-    let waiter = some(0, 1).remove(0);
-    let there = || some(3, 3).iter().any(|one| one.owner == waiter.owner);
-    assert!(there());
-    assert!(cheap(server, 50, 1, || lock.admin().kick(&waiter).unwrap()) && !there());
-
-    let (found, calls) = calls_in(server, || lock.admin().find_waiter(&owner(60_000)).unwrap());
-    let (rank, waiter) = found.unwrap();
-    assert_eq!((rank, &waiter.owner), (59_998, &owner(60_000)));
-    let pages = calls["evalsha"];
-    // And renewals of the hold.
-    assert!((81..=100).contains(&pages), "{pages} pages of 500 from the tail to the waiter");
-    let each = calls.values().sum::<u64>() / pages;
-    assert!(each <= 520, "{each} commands in a call");
-}

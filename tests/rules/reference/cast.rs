@@ -58,10 +58,6 @@ impl Cast {
             Step::AdoptFormer(slot) => self.adopt(slot, self.of(slot).former),
             Step::Withdraw(slot) => self.withdraw(slot, self.of(slot).current),
             Step::WithdrawFormer(slot) => self.withdraw(slot, self.of(slot).former),
-            Step::Kick(slot) => {
-                let command = |request: Request| Command::Kick { lock: slot.lock, member: request.member };
-                self.of(slot).current.map(command).into_iter().collect()
-            }
             Step::Forge(slot) => {
                 let mut command = self.acquire(slot, Patience::Wait);
                 if let Command::Acquire { ask, .. } = &mut command {

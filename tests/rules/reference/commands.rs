@@ -51,11 +51,6 @@ pub(crate) enum Command {
         lock: usize,
         member: Member,
     },
-    /// By an operator.
-    Kick {
-        lock: usize,
-        member: Member,
-    },
     ForceRelease {
         lock: usize,
     },
@@ -89,7 +84,6 @@ impl Command {
             | Command::Release { member, .. }
             | Command::Adopt { member, .. }
             | Command::Withdraw { member, .. }
-            | Command::Kick { member, .. }
             | Command::TakeHold { member, .. } => member.request,
             _ => 0,
         }
@@ -104,7 +98,6 @@ impl Command {
             | Command::Release { lock, .. }
             | Command::Adopt { lock, .. }
             | Command::Withdraw { lock, .. }
-            | Command::Kick { lock, .. }
             | Command::ForceRelease { lock }
             | Command::TakeHold { lock, .. }
             | Command::LoseHold { lock }
@@ -168,7 +161,6 @@ pub(crate) enum Step {
     AdoptFormer(Slot),
     Withdraw(Slot),
     WithdrawFormer(Slot),
-    Kick(Slot),
     /// The heartbeat of a client; some of its waiters may be missing.
     Heartbeat {
         client: ClientNumber,
@@ -299,7 +291,6 @@ pub(crate) fn steps(scale: Scale, most: usize) -> impl Strategy<Value = Vec<Step
         1 => slot().prop_map(Step::AdoptFormer),
         2 => slot().prop_map(Step::Withdraw),
         1 => slot().prop_map(Step::WithdrawFormer),
-        1 => slot().prop_map(Step::Kick),
         1 => slot().prop_map(Step::Forge),
         5 => (client(), lock(), 0..16_u64)
             .prop_map(|(client, lock, missing)| Step::Heartbeat { client, lock, missing }),

@@ -65,10 +65,7 @@ pub(crate) fn call_of(
             let rest = [token.to_string(), member(*adopter), lease.to_string()];
             ("adopt", [vec![capacity, member(*request)], rest.to_vec()].concat())
         }
-        Command::Withdraw { member: request, .. } | Command::Kick { member: request, .. } => {
-            let by_operator = u8::from(matches!(command, Command::Kick { .. })).to_string();
-            ("withdraw", vec![member(*request), capacity, options, by_operator])
-        }
+        Command::Withdraw { member: request, .. } => ("withdraw", vec![member(*request), capacity, options]),
         Command::ForceRelease { .. } => {
             ("force_release", vec![options, capacity, begin_by, String::new(), String::new()])
         }

@@ -16,7 +16,7 @@ pub(crate) fn are_kept(scale: Scale, steps: &[Step]) -> Result<(), String> {
             let before = rules.clone();
             let outcome = rules.run(&command);
             cast.learn(&command, &outcome);
-            learn_ticket(&mut tickets, &command, &outcome, &rules);
+            learn_ticket(&mut tickets, &command, &outcome);
             let Some(lock) = command.lock() else { continue };
             was_lost[lock] |= matches!(command, Command::LoseQueue { .. });
             let seen = [before.seen(lock), rules.seen(lock)];
@@ -32,16 +32,9 @@ pub(crate) fn are_kept(scale: Scale, steps: &[Step]) -> Result<(), String> {
     Ok(())
 }
 
-fn learn_ticket(tickets: &mut BTreeMap<Member, u64>, command: &Command, outcome: &Outcome, rules: &Rules) {
-    match (command, &outcome.answers[..]) {
-        (Command::Acquire { ask, .. }, [Answer::Queued { ticket, .. }]) => {
-            tickets.insert(ask.member, *ticket);
-        }
-        // It stands at the tail from now on.
-        (Command::Kick { lock, member }, [Answer::Left]) => {
-            tickets.insert(*member, rules.last_number(*lock));
-        }
-        _ => {}
+fn learn_ticket(tickets: &mut BTreeMap<Member, u64>, command: &Command, outcome: &Outcome) {
+    if let (Command::Acquire { ask, .. }, [Answer::Queued { ticket, .. }]) = (command, &outcome.answers[..]) {
+        tickets.insert(ask.member, *ticket);
     }
 }
 

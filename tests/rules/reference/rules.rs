@@ -187,9 +187,6 @@ fn answers(
         Command::Withdraw { member, .. } => withdrawn(
             entry.withdraw(context, &Place::new(id, &owner(*member), RequestId::new(member.request))),
         ),
-        Command::Kick { member, .. } => {
-            withdrawn(entry.kick(context, &Place::new(id, &owner(*member), RequestId::new(member.request))))
-        }
         Command::ForceRelease { .. } => taken(entry.force_release(context, id).unwrap()),
         Command::TakeHold { member, token, .. } => {
             taken(entry.take_hold(context, &hold(id, &owner(*member), *member, *token)))

@@ -5,8 +5,8 @@ use crate::differential::{Ways, differ};
 use crate::lua::LuaServer;
 use crate::words::{Condition, Millis};
 use Step::{
-    Adopt, AdoptFormer, Advance, Ask, AskIf, Expire, Force, GoesDeaf, Hears, Kick, LoseQueue, ReEnter,
-    Release, ReleaseFormer, Renew, Repeat, Try, TryIf, Withdraw,
+    Adopt, AdoptFormer, Advance, Ask, AskIf, Expire, Force, GoesDeaf, Hears, LoseQueue, ReEnter, Release,
+    ReleaseFormer, Renew, Repeat, Try, TryIf, Withdraw,
 };
 
 /// Returns the first difference.
@@ -315,12 +315,11 @@ fn rests_of_nobody(scale: Scale) -> Vec<Vec<Step>> {
     let lost = |holder, leaves| vec![Ask(holder), Ask(all(D)), LoseQueue(0), Ask(D), leaves];
     let beats = |client| Step::Heartbeat { client, lock: 0, missing: 0 };
     let scene = |before: Vec<Step>, then: &[Step]| [&before[..], then].concat();
-    let [left, kicked] = [Withdraw(D), Kick(D)];
+    let left = Withdraw(D);
     let mut scenes = vec![
         // Heartbeats: of a holder, of one with a longer time to live than the waiter had, and of a place that does not come back.
         scene(lost(all(A), left), &[Advance(third), beats(0), Advance(more), Ask(B), Release(A), Ask(B)]),
         scene(lost(all(B), left), &[beats(1), Advance(ttl * 2 / 3), Ask(F), Release(B), Ask(F)]),
-        scene(lost(all(A), kicked), &[Advance(third), beats(2), Advance(more), Ask(B), Release(A), Ask(B)]),
         // Beside a waiter: the least time to live is that of the waiters.
         scene(vec![Ask(all(A)), Ask(B), beats(0)], &[Advance(ttl * 2 / 3), Release(A)]),
         // The end of a hold from before the rest, and of one that began in it.
@@ -346,7 +345,7 @@ fn rests_of_nobody(scale: Scale) -> Vec<Vec<Step>> {
         let waits = [Advance(1), Ask(all(B)), Advance(more), Ask(F), Release(A), Ask(F), Ask(B)];
         // One of two holds is over.
         for then in [Try(all(B)), Withdraw(D), beats(0), Release(short(F))] {
-            let before = vec![Ask(short(F)), Ask(A), Ask(all(D)), LoseQueue(0), Ask(D), kicked];
+            let before = vec![Ask(short(F)), Ask(A), Ask(all(D)), LoseQueue(0), Ask(D), left];
             scenes.push(scene(before, &[&[Advance(lease), then, Advance(1)], &waits[..]].concat()));
         }
     }
@@ -395,7 +394,7 @@ fn once_in_a_period() -> Vec<Vec<Step>> {
             every(E, 1000),
             Withdraw(b),
         ],
-        vec![Ask(a), every(b, A_MONTH), Step::Renew(a), Ask(d), Kick(d), Release(a), every(b, MINUTE)],
+        vec![Ask(a), every(b, A_MONTH), Step::Renew(a), Ask(d), Release(a), Release(d), every(b, MINUTE)],
         vec![Ask(A), Ask(d), every(B, A_MONTH), Ask(E), Release(A), Release(d), Release(E), every(B, MINUTE)],
         // One that has a place or a hold is no newcomer.
         vec![Ask(a), Ask(b), every(b, MINUTE), Ask(d), Release(a), every(b, MINUTE)],

@@ -34,6 +34,6 @@ impl<B: Backend> Backend for Recording<B> {
         answers
     }
 
-    fairlock_conformance::forward_to_inner! { adopt renew release withdraw kick force_release inspect subscribe reconnects
+    fairlock_conformance::forward_to_inner! { adopt renew release withdraw force_release inspect subscribe reconnects
     store_clock response_timeout attempt_ttl keeps_place_by_owner longest_lease }
 }

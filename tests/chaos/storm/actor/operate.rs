@@ -24,14 +24,6 @@ impl Actor {
         });
     }
 
-    pub(super) fn kick(&self, lock: usize, nth: usize) {
-        self.operate(lock, "kick", |desk| {
-            let queue = desk.inspect()?.queue;
-            let Some(waiter) = queue.get(nth % queue.len().max(1)) else { return Ok(()) };
-            desk.kick(waiter).map(|_| ())
-        });
-    }
-
     pub(super) fn look(&self, lock: usize) {
         self.operate(lock, "inspect", |desk| desk.inspect().map(|_| ()));
     }
