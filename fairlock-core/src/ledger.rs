@@ -29,12 +29,12 @@ use crate::backend::{Acquired, Answer, Backend, BackendError, Released, Renewal}
 use crate::backlog::{Backlog, Cleanup, PendingCleanup};
 use crate::claim::{Claim, Grant, GrantedBy, Loss, Unlocked};
 use crate::config::Config;
-use crate::ending::Ending;
 use crate::error::{Error, Lost, LostCause};
 use crate::ids::{FencingToken, LockKind, LockName, OwnerId, hash_of};
 use crate::logging::{log_line, ms};
 use crate::losses::{LossCallbacks, Unlogged, log_loss};
 use crate::stats::{Counters, Event};
+use crate::time::Signal;
 use crate::timers::Timers;
 
 /// The claims, and all that is told of their ends. Makes no call to the server.
@@ -43,7 +43,8 @@ pub(crate) struct Ledger {
     pub(crate) counters: Counters,
     pub(crate) loss_callbacks: LossCallbacks,
     pub(crate) unlogged: Unlogged,
-    pub(crate) ending: Ending,
+    /// Raised when a claim is over, once a drain waits for that; and at the beginning and the end of a shutdown.
+    pub(crate) ending: Signal,
     config: Arc<Config>,
     timers: Arc<Timers>,
     backlog: Arc<Backlog>,
@@ -64,7 +65,7 @@ impl Ledger {
             counters,
             loss_callbacks: LossCallbacks::default(),
             unlogged: Unlogged::default(),
-            ending: Ending::new(&config.clock),
+            ending: Signal::new(&config.clock),
             config: Arc::clone(config),
             timers: Arc::clone(timers),
             backlog: Arc::clone(backlog),
@@ -103,11 +104,7 @@ impl Ledger {
     /// Reports a loss: to the claim's flag and the channels first, then to the callbacks. Each loss is reported here and only
     /// here, but for those of a shutdown. The result has to be logged.
     pub(crate) fn report_loss(&self, claim: &Arc<Claim>, cause: LostCause) -> Option<Lost> {
-        let lost = self.ending.reporting(|| {
-            let lost = self.mark_lost(claim, cause)?;
-            self.loss_callbacks.report(&lost);
-            Some(lost)
-        });
+        let lost = self.loss_callbacks.report_marked(|| self.mark_lost(claim, cause));
         self.tell_end();
         lost
     }
@@ -213,7 +210,7 @@ impl Ledger {
     /// A hold or a wait is over: a drain and a shutdown wait until all are.
     fn tell_end(&self) {
         if self.config.stop.is_closed() {
-            self.ending.signal.raise();
+            self.ending.raise();
         }
         if self.config.stop.is_stopped() {
             self.timers.signal().raise();

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -78,6 +79,8 @@ impl FirstLoss {
 pub(crate) struct LossCallbacks {
     callbacks: Arc<Mutex<Vec<Callback>>>,
     runner: Mutex<Option<Runner>>,
+    /// How many losses are being reported: the client does not end before the callbacks have them.
+    reporting: AtomicUsize,
 }
 
 struct Runner {
@@ -109,6 +112,20 @@ impl LossCallbacks {
             // The channel is unbounded, but there is at most one message for each hold.
             let _ = runner.losses.send(lost.clone());
         }
+    }
+
+    /// Reports the loss that `mark` marks, if it is one.
+    pub(crate) fn report_marked(&self, mark: impl FnOnce() -> Option<Lost>) -> Option<Lost> {
+        self.reporting.fetch_add(1, Ordering::SeqCst);
+        let lost = mark();
+        lost.iter().for_each(|lost| self.report(lost));
+        self.reporting.fetch_sub(1, Ordering::SeqCst);
+        lost
+    }
+
+    /// Whether each loss that was marked is reported.
+    pub(crate) fn all_reported(&self) -> bool {
+        self.reporting.load(Ordering::SeqCst) == 0
     }
 
     /// Ends the thread once the callbacks have had every loss that was reported. Waits for that, `at_most` in real time (it

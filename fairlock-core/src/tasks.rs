@@ -62,7 +62,7 @@ impl Drop for InHand<'_> {
             let call = (shared.now() - self.began).checked_div(self.calls);
             shared.first_attempts.made(thread, batch, call);
             if shared.first_attempts.is_idle() {
-                shared.ledger.ending.signal.raise(); // the drop of the last handle may wait for that
+                shared.ledger.ending.raise(); // the drop of the last handle may wait for that
             }
         }
     }

@@ -75,7 +75,7 @@ fn release_stray_grant(shared: &Shared, lock: &str, owner: &str, request: Reques
     // If the client has ended, or its watchdog can't be started, the lease ends the grant. A running shutdown releases it: one
     // withdrawal may let the store grant another place that is to be withdrawn too.
     let now = shared.now();
-    let has_ended = shared.ledger.ending.ended().is_some();
+    let has_ended = shared.ended.lock().is_some();
     if has_ended
         || !shared.ledger.counters.may_return(request, now)
         || shared.timers.start_watchdog().is_err()

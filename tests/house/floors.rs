@@ -10,10 +10,10 @@ const HOUSE: [(&str, &str); 8] = [
     (
         "fairlock-core",
         "handle handle/client handle/kinds handle/admin handle/tasks handle/lock handle/guard handle/receiver
-         wake watchdog tasks shutdown shared
+         wake watchdog tasks shared
          flow/acquire flow/release flow/cleanup flow
          outage ledger backlog timers stats claim
-         sink config ending losses snapshot error backend time ids logging",
+         sink config losses snapshot error backend time ids logging",
     ),
     (
         "fairlock-redis",

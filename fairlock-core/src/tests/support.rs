@@ -13,8 +13,7 @@ pub(super) use super::names::{S, ms};
 use super::store::{Store, queued};
 use crate::backend::{Backend, Wake, WakeSink};
 use crate::claim::Claim;
-use crate::config::Config;
-use crate::ending::Stop;
+use crate::config::{Config, LONGEST, Stop};
 use crate::shared::{Handles, Shared, Threads};
 use crate::stats::Counters;
 use crate::wake::Sink;
@@ -174,7 +173,7 @@ impl Config {
             prefix: String::new(),
             place_ttl: 5 * second,
             outage_limit: 10 * second,
-            slow_wait: crate::config::LONGEST, // the calls of these tests are counted
+            slow_wait: LONGEST, // the calls of these tests are counted
             attempt_ttl: None,
             label: "worker 3".into(),
             clock,

@@ -1,7 +1,7 @@
 //! After the client's stop, by a drain or a shutdown, no claim becomes a hold, whichever way the grant comes.
 
 use super::*;
-use crate::ending::Stop;
+use crate::config::Stop;
 
 const STOPS: [fn(&Stop); 2] = [Stop::close, |stop| _ = stop.stop()];
 

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Backend, WakeSink};
-use crate::config::{Config, LONGEST, SHORTEST, at_least, check_range};
-use crate::ending::Stop;
+use crate::config::{Config, LONGEST, SHORTEST, Stop, at_least, check_range};
 use crate::error::{Error, Result};
 use crate::handle::client::{AsyncClient, Client, connecting};
 use crate::ids::ClientId;
