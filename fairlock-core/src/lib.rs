@@ -27,7 +27,6 @@ mod losses;
 mod outage;
 mod shared;
 mod sink;
-mod snapshot;
 mod stats;
 mod tasks;
 #[cfg(test)]
@@ -37,6 +36,7 @@ mod timers;
 mod wake;
 mod watchdog;
 
+pub use claim::{HeldLock, WaitingRequest};
 #[cfg(feature = "crossbeam-channel-0_5")]
 pub use crossbeam_channel;
 pub use error::{Busy, Error, Lost, LostCause, Result, SlowWait};
@@ -49,7 +49,6 @@ pub use handle::{
 };
 pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
 pub use sink::Sink;
-pub use snapshot::{HeldLock, WaitingRequest};
 pub use stats::{NotGranted, NotGrantedByKind, Stats, Times};
 #[doc(hidden)]
 pub use time::Driver;

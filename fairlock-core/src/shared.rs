@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::backend::{Backend, BackendError, BackendErrorKind, Subscription};
 use crate::backlog::{Backlog, Calls, Cleanup, FirstAttempts};
-use crate::claim::{AfterGivingUp, Claim, Failure};
+use crate::claim::{AfterGivingUp, Claim, Failure, HeldLock};
 use crate::config::{Config, Stopping};
 use crate::error::{Error, Lost, LostCause, Result};
 use crate::flow::{CleanupRun, Parts};
@@ -25,7 +25,6 @@ use crate::ledger::Ledger;
 use crate::logging::log_line;
 use crate::losses::{Stopped, log_loss};
 use crate::outage::Outage;
-use crate::snapshot::HeldLock;
 use crate::stats::Counters;
 use crate::time::{Raise, Woken};
 use crate::timers::{Bodies, Body, Timers};

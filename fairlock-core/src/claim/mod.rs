@@ -42,6 +42,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
+pub use shown::{HeldLock, WaitingRequest};
+
 pub(crate) use agenda::{
     CallerStep, Patience, Pauses, ReleaseStep, RoundTimes, Standing, TaskStep, WatchdogStep, earlier,
 };

@@ -15,12 +15,11 @@ use super::kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
 use super::lock::{Caller, Lock, wait_of};
 use super::tasks::{AsyncGuard, AsyncLock, Ends, obtain_all, on_its_own_thread};
 use crate::backend::{BackendError, BackendErrorKind, Condition, IntoBackend, LockId, Wait};
-use crate::claim::{Claim, Terms};
+use crate::claim::{Claim, HeldLock, Terms, WaitingRequest};
 use crate::config::LONGEST;
 use crate::error::{Error, Lost, Result};
 use crate::ids::{ClientId, LockKind, LockName};
 use crate::shared::{Handles, drain, shut_down};
-use crate::snapshot::{HeldLock, WaitingRequest};
 use crate::stats::Stats;
 use crate::time::Clock;
 

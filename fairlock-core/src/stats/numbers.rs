@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::snapshot::WaitingRequest;
+use crate::claim::WaitingRequest;
 
 /// What has happened to the requests of a client since it was made, or to those for one lock. Its `Display` is a block of
 /// lines to read. With feature `serde` it can be serialized.
