@@ -1,4 +1,4 @@
-//! The ids of locks, clients, owners and requests, the kinds of locks, and the fencing token.
+//! The ids of locks, clients, owners and requests; the kinds of locks; and the fencing token, with a resource for tests that checks it.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock, atomic};
 
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 /// The most bytes that the name of a lock may have.
@@ -287,6 +288,66 @@ impl From<FencingToken> for u64 {
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// Stands in a test for the resource that a program writes to: a file, a table, a service. It keeps the newest
+/// [token](crate::Hold::token), refuses a write with a smaller one, and counts both: so a test shows that the program sends its token with
+/// each write, and what it does when the write is refused. Not for production: a resource keeps its token together with its data.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use fairlock::{Client, MemoryBackend, testing::{ManualClock, Sink}};
+/// let clock = ManualClock::new();
+/// let store = MemoryBackend::with_clock(clock.clone());
+/// let connect = || Client::builder(store.clone()).clock(clock.clone()).build();
+/// let (one, other, sink) = (connect()?, connect()?, Sink::new());
+///
+/// let slow = one.fair_lock("orders")?.lock()?;
+/// assert!(sink.write(slow.token()));
+/// clock.jump(Duration::from_secs(60)); // its process stands still: the lease ends
+/// let quick = other.fair_lock("orders")?.lock()?;
+/// assert!(sink.write(quick.token()));
+/// assert!(!sink.write(slow.token()));
+/// assert_eq!((sink.written(), sink.refused()), (2, 1));
+/// # Ok::<(), fairlock::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Sink(Mutex<Writes>);
+
+#[derive(Debug, Default)]
+struct Writes {
+    newest: Option<FencingToken>,
+    written: u64,
+    refused: u64,
+}
+
+impl Sink {
+    /// No token was seen.
+    pub fn new() -> Sink {
+        Sink::default()
+    }
+
+    /// Whether the write is done: no write with a greater token was. An equal token passes, as one hold may write many times.
+    pub fn write(&self, token: FencingToken) -> bool {
+        let mut writes = self.0.lock();
+        let is_late = writes.newest > Some(token);
+        if is_late {
+            writes.refused += 1;
+        } else {
+            (writes.newest, writes.written) = (Some(token), writes.written + 1);
+        }
+        !is_late
+    }
+
+    /// How many writes were done.
+    pub fn written(&self) -> u64 {
+        self.0.lock().written
+    }
+
+    /// How many writes came late, and were refused.
+    pub fn refused(&self) -> u64 {
+        self.0.lock().refused
     }
 }
 

@@ -26,7 +26,6 @@ mod logging;
 mod losses;
 mod outage;
 mod shared;
-mod sink;
 mod stats;
 mod tasks;
 #[cfg(test)]
@@ -47,8 +46,7 @@ pub use handle::{
     Client, ClientBuilder, Guard, HandOver, Hold, Lock, LockFuture, Owner, Ownership, Receiver, Request,
     RwLock, Semaphore, Term, ThisThread, TryLock, TryLockFuture, UnlessCrowded, UnlessGranted,
 };
-pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId};
-pub use sink::Sink;
+pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId, Sink};
 pub use stats::{NotGranted, NotGrantedByKind, Stats, Times};
 #[doc(hidden)]
 pub use time::Driver;

@@ -15,9 +15,9 @@ use crate::stats::count;
 use crate::tasks;
 
 /// A weak reference: a backend that keeps its subscribers does not keep clients alive.
-pub(crate) struct Sink(pub(crate) Weak<Shared>);
+pub(crate) struct ClaimSink(pub(crate) Weak<Shared>);
 
-impl WakeSink for Sink {
+impl WakeSink for ClaimSink {
     fn wake(&self, wake: Wake<'_>) {
         let Some(shared) = self.0.upgrade() else { return };
         let deliver = || match wake {

@@ -13,7 +13,7 @@ const HOUSE: [(&str, &str); 8] = [
          wake watchdog tasks shared
          flow/acquire flow/release flow/cleanup flow
          outage ledger backlog timers stats claim
-         sink config losses error backend time ids logging",
+         config losses error backend time ids logging",
     ),
     (
         "fairlock-redis",

@@ -16,7 +16,7 @@ use crate::claim::Claim;
 use crate::config::{Config, LONGEST, Stop};
 use crate::shared::{Handles, Shared, Threads};
 use crate::stats::Counters;
-use crate::wake::Sink;
+use crate::wake::ClaimSink;
 use crate::watchdog::THREADS;
 use crate::{Client, ClientId, Clock, Driver, FencingToken, Lock, ManualClock, Owner, Request};
 
@@ -75,7 +75,7 @@ impl World {
         let config = Config { outage_limit, attempt_ttl, label, ..Config::of_tests(clock.clone().into()) };
         let threads = Threads { dog: watch, ..THREADS };
         let shared = Shared::new(id, config, Arc::new(store.clone()), Counters::new(0), &threads);
-        let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
+        let sink: Arc<dyn WakeSink> = Arc::new(ClaimSink(Arc::downgrade(&shared)));
         *shared.subscription.lock() = Some(store.subscribe(id, sink).unwrap());
         let client = Client(Arc::new(Handles(Arc::clone(&shared))));
         World { drives: clock.drive_here(), clock, store, client, shared }

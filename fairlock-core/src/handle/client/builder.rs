@@ -14,7 +14,7 @@ use crate::logging::in_words;
 use crate::shared::{Handles, Shared};
 use crate::stats::Counters;
 use crate::time::Clock;
-use crate::wake::Sink;
+use crate::wake::ClaimSink;
 use crate::watchdog::THREADS;
 
 /// Redisson's `lockWatchdogTimeout`.
@@ -170,7 +170,7 @@ impl ClientBuilder {
         check_clock(&config.clock, self.backend.store_clock())?;
         let (id, counters) = (ClientId::random(), Counters::new(self.stats_per_lock));
         let shared = Shared::new(id, config, self.backend, counters, &THREADS);
-        let sink: Arc<dyn WakeSink> = Arc::new(Sink(Arc::downgrade(&shared)));
+        let sink: Arc<dyn WakeSink> = Arc::new(ClaimSink(Arc::downgrade(&shared)));
         let subscription = shared.backend.subscribe(shared.id, sink)?;
         *shared.subscription.lock() = Some(subscription);
         Ok(Client(Arc::new(Handles(shared))))
