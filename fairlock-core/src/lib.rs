@@ -43,10 +43,11 @@ pub use error::{Busy, Error, Lost, LostCause, Result, SlowWait};
 pub use handle::connecting;
 pub use handle::{
     Admin, AllGuard, AsyncAdmin, AsyncClient, AsyncGuard, AsyncHold, AsyncLock, AsyncRwLock, AsyncSemaphore,
-    Client, ClientBuilder, Guard, HandOver, Hold, Lock, LockFuture, Owner, Ownership, Receiver, Request,
-    RwLock, Semaphore, Term, ThisThread, TryLock, TryLockFuture, UnlessCrowded, UnlessGranted,
+    Client, ClientBuilder, Guard, HandOver, Hold, Lock, LockFuture, Owner, Ownership, Request, RwLock,
+    Semaphore, Term, ThisThread, TryLock, TryLockFuture, UnlessCrowded, UnlessGranted,
 };
 pub use ids::{ClientId, FencingToken, LockKind, LockName, MAX_NAME_BYTES, OwnerId, Sink};
+pub use losses::Receiver;
 pub use stats::{NotGranted, NotGrantedByKind, Stats, Times};
 #[doc(hidden)]
 pub use time::Driver;

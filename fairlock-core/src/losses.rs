@@ -1,19 +1,66 @@
 //! Tells the program of lost holds: by channels, by callbacks on their own thread, so that a slow one delays no renewal, and
-//! in the log.
+//! in the log. The program's end of a channel also tells that a request is decided.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvError, RecvTimeoutError, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use crossbeam_channel::{self as channel, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use crate::error::Lost;
 use crate::logging::{LineLimit, log_line};
 use crate::time::{CancelToken, TaskSlot};
+
+/// A channel that a program listens to, with the calls and errors of std's. Of [`Guard::lost`](crate::Guard::lost) and
+/// [`Request::decided`](crate::Request::decided). Clones share the messages: each message goes to one of them.
+///
+/// With feature `crossbeam-channel-0_5` it can stand in a `select!` of the crate `crossbeam-channel`.
+#[derive(Clone, Debug)]
+pub struct Receiver<T>(pub(crate) channel::Receiver<T>);
+
+impl<T> Receiver<T> {
+    /// Waits for a message.
+    ///
+    /// # Errors
+    /// When the channel is closed, and has no message.
+    pub fn recv(&self) -> Result<T, RecvError> {
+        self.0.recv().map_err(|_| RecvError)
+    }
+
+    /// Waits for a message, at most `timeout`.
+    ///
+    /// # Errors
+    /// When the time is over; and as [`recv`](Self::recv).
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
+        self.0.recv_timeout(timeout).map_err(|error| match error {
+            channel::RecvTimeoutError::Timeout => RecvTimeoutError::Timeout,
+            channel::RecvTimeoutError::Disconnected => RecvTimeoutError::Disconnected,
+        })
+    }
+
+    /// Takes a message that is there.
+    ///
+    /// # Errors
+    /// When there is none; and as [`recv`](Self::recv).
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        self.0.try_recv().map_err(|error| match error {
+            channel::TryRecvError::Empty => TryRecvError::Empty,
+            channel::TryRecvError::Disconnected => TryRecvError::Disconnected,
+        })
+    }
+
+    /// The channel of the crate `crossbeam-channel` 0.5, for its `select!`. A later major version of `crossbeam-channel` gets its own
+    /// feature and method here, and fairlock keeps its major version.
+    #[cfg(feature = "crossbeam-channel-0_5")]
+    pub fn as_crossbeam(&self) -> &channel::Receiver<T> {
+        &self.0
+    }
+}
 
 type Callback = Arc<dyn Fn(&Lost) + Send + Sync>;
 
@@ -37,7 +84,7 @@ impl FirstLoss {
         let (sender, lost) = bounded(1);
         let (sender, ends_waits) = (Mutex::new(Some(sender)), CancelToken::new());
         let listener = LossListener { sender, ends_waits, task: TaskSlot::default() };
-        (FirstLoss(Arc::new(listener)), lost)
+        (FirstLoss(Arc::new(listener)), Receiver(lost))
     }
 
     /// Ends the waits that go on beside these holds.
@@ -86,7 +133,7 @@ pub(crate) struct LossCallbacks {
 struct Runner {
     losses: Sender<Lost>,
     /// Closed when the thread ends.
-    done: Receiver<()>,
+    done: channel::Receiver<()>,
     thread: JoinHandle<()>,
 }
 
@@ -138,7 +185,7 @@ impl LossCallbacks {
         if thread.thread().id() == thread::current().id() {
             return Stopped::Ended;
         }
-        if done.recv_timeout(at_most) == Err(RecvTimeoutError::Timeout) {
+        if done.recv_timeout(at_most) == Err(channel::RecvTimeoutError::Timeout) {
             return Stopped::Running;
         }
         let _ = thread.join(); // it catches its panics, and is at its very end
@@ -195,7 +242,7 @@ fn start(callbacks: Arc<Mutex<Vec<Callback>>>) -> Option<Runner> {
 }
 
 /// Ends when the client has dropped the other end of the channel.
-fn run(reports: &Receiver<Lost>, callbacks: &Mutex<Vec<Callback>>) {
+fn run(reports: &channel::Receiver<Lost>, callbacks: &Mutex<Vec<Callback>>) {
     let panicked = LineLimit::new();
     for lost in reports {
         let current = callbacks.lock().clone(); // user code runs without our mutex

@@ -10,14 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::receiver::Receiver;
 use crate::backend::RequestId;
 use crate::claim::Claim;
 use crate::error::{Busy, Error, Lost, LostCause, Result};
 use crate::flow::{Effort, GivenUp, Taken};
 use crate::ids::{ClientId, FencingToken, OwnerId};
 use crate::logging::log_line;
-use crate::losses::FirstLoss;
+use crate::losses::{FirstLoss, Receiver};
 use crate::shared::Handles;
 
 /// A hold of a lock. A thread has a `Guard`, which can't leave it; the `Guard<Owner>` of an [`Owner`] may. It has the methods of
@@ -66,7 +65,7 @@ impl<O: Ownership> Guard<O> {
         self.lost.get_or_init(|| {
             let (first_loss, lost) = FirstLoss::new();
             self.claim.tell_when_lost(&first_loss);
-            Receiver::new(lost)
+            lost
         })
     }
 
@@ -381,7 +380,7 @@ impl<G: OneGuard> AllGuard<G> {
     /// A guard that holds nothing yet.
     pub(super) fn new() -> AllGuard<G> {
         let (first_loss, lost) = FirstLoss::new();
-        AllGuard { guards: Vec::new(), first_loss, lost: Receiver::new(lost) }
+        AllGuard { guards: Vec::new(), first_loss, lost }
     }
 
     /// Adds `guard`, whose name comes after those before, and whose loss is told to `first_loss`.

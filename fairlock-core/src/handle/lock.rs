@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, bounded};
 
 use super::guard::{Guard, Owner, Ownership, ThisThread, TryLock, finished};
-use super::receiver::Receiver;
 use crate::backend::{Condition, LockId, Wait};
 use crate::claim::{Claim, Patience, Terms};
 use crate::config::LONGEST;
 use crate::error::{Busy, Error, Result};
 use crate::flow::{Effort, Taken, WaitOutcome, Wish};
 use crate::ids::{FencingToken, LockKind, LockName, OwnerId};
+use crate::losses::Receiver;
 use crate::shared::Handles;
 use crate::stats::Stats;
 use crate::time::{self, CancelToken};
@@ -450,7 +450,7 @@ impl<O: Ownership> Request<O> {
             caller,
             claim: Some(claim),
             decision,
-            decided: Receiver::new(decided),
+            decided: Receiver(decided),
             mobility: PhantomData,
         })
     }

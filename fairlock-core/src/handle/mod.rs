@@ -7,7 +7,6 @@ mod guard;
 mod hand_over;
 mod kinds;
 mod lock;
-mod receiver;
 mod tasks;
 
 pub use admin::{Admin, AsyncAdmin};
@@ -17,7 +16,6 @@ pub use guard::{AllGuard, Guard, Hold, Owner, Ownership, ThisThread, TryLock};
 pub use hand_over::HandOver;
 pub use kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
 pub use lock::{Lock, Request, Term};
-pub use receiver::Receiver;
 pub use tasks::{AsyncGuard, AsyncHold, AsyncLock, LockFuture, TryLockFuture};
 
 #[cfg(test)]

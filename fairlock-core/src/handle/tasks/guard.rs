@@ -27,8 +27,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
-
 use super::{AsyncLock, Ends, TryLockFuture, asked};
 use crate::backend::{BackendError, BackendErrorKind, Wait};
 use crate::backlog::{Cleanup, FirstAttempt};
@@ -38,7 +36,7 @@ use crate::flow::{Taken, error_of};
 use crate::handle::guard::{AllGuard, Guard, Hold, OneGuard, Owner, TryLock, finished};
 use crate::handle::lock::{Campaign, Lock, unless_drained, wait_of};
 use crate::ids::FencingToken;
-use crate::losses::FirstLoss;
+use crate::losses::{FirstLoss, Receiver};
 use crate::shared::Handles;
 use crate::tasks;
 
