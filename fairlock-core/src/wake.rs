@@ -48,8 +48,7 @@ fn granted(shared: &Shared, lock: &str, owner: &str, request: RequestId, token: 
     let Some(claim) = known else {
         // A heartbeat's answer may be quicker than the message, and the hold may be over before the message arrives.
         let was_known = LockName::new(lock).is_ok_and(|lock| ledger.counters.told_too_late(&lock, request))
-            || ledger.counters.knew_by_answer(request)
-            || ledger.counters.was_handed_over(request);
+            || ledger.counters.crossing.lock().knew(request);
         if !was_known {
             release_stray_grant(shared, lock, owner, request, token);
         }
@@ -77,7 +76,7 @@ fn release_stray_grant(shared: &Shared, lock: &str, owner: &str, request: Reques
     let now = shared.now();
     let has_ended = shared.ended.lock().is_some();
     if has_ended
-        || !shared.ledger.counters.may_return(request, now)
+        || !shared.ledger.counters.crossing.lock().may_return(request, now)
         || shared.timers.start_watchdog().is_err()
     {
         return;

@@ -402,7 +402,7 @@ impl Parts<'_> {
             }
             AfterAnswer::Granted(by) => {
                 if by == GrantedBy::WakeUp {
-                    self.ledger.counters.granted_by_answer(claim.request);
+                    self.ledger.counters.crossing.lock().granted_by_answer(claim.request);
                 }
                 return self.ledger.granted(claim, by);
             }

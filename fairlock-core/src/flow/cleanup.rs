@@ -230,7 +230,7 @@ impl<'a> CleanupRun<'a> {
                 true
             }
             Withdrawn::WasGranted { token, lease } => {
-                self.parts.ledger.counters.granted_by_answer(claim.request);
+                self.parts.ledger.counters.crossing.lock().granted_by_answer(claim.request);
                 let is_taken = claim.granted_while_leaving(token, sent, lease, self.parts.config.now());
                 if is_taken {
                     self.parts.ledger.granted(claim, GrantedBy::WakeUp);

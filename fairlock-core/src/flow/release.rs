@@ -119,7 +119,7 @@ impl<'a> Parts<'a> {
             return Err(Error::Misuse { lock: claim.lock.name.clone(), reason: reason.to_owned() });
         }
         // First: a late message about the grant, which finds no claim, must not release the hold.
-        self.ledger.counters.handed_over(claim.request);
+        self.ledger.counters.crossing.lock().handed_over(claim.request);
         self.ledger.retire(claim);
         self.ledger.counters.happened(&claim.lock, Event::Held(held_for));
         claim.end_hold("handed_over");

@@ -1,21 +1,19 @@
-//! Counts of what has happened to a client's requests.
+//! Counts of what has happened to a client's requests. Each grant is counted once, though an answer and a message may tell of it, in
+//! either order.
 
-mod crossing;
 mod meters;
-mod numbers;
 mod tally;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-pub use numbers::{NotGranted, NotGrantedByKind, Stats, Times};
 pub(crate) use tally::count;
+pub use tally::{NotGranted, NotGrantedByKind, Stats, Times};
 
-use crossing::Crossing;
 use meters::ClientMeters;
 use tally::Tally;
 
@@ -103,7 +101,7 @@ pub(crate) struct Counters {
     most_locks: usize,
     pub(crate) wake_ups_ignored: AtomicU64,
     pub(crate) gaps: AtomicU64,
-    crossing: Mutex<Crossing>,
+    pub(crate) crossing: Mutex<Crossing>,
 }
 
 impl Counters {
@@ -190,30 +188,6 @@ impl Counters {
         was_found
     }
 
-    /// An answer has told of the grant of this request, before its message has come.
-    pub(crate) fn granted_by_answer(&self, request: RequestId) {
-        self.crossing.lock().granted_by_answer(request);
-    }
-
-    /// Whether an answer has told of the grant of this request, some time ago.
-    pub(crate) fn knew_by_answer(&self, request: RequestId) -> bool {
-        self.crossing.lock().knew_by_answer(request)
-    }
-
-    /// The hold of this request waits for an adopter.
-    pub(crate) fn handed_over(&self, request: RequestId) {
-        self.crossing.lock().handed_over(request);
-    }
-
-    pub(crate) fn was_handed_over(&self, request: RequestId) -> bool {
-        self.crossing.lock().was_handed_over(request)
-    }
-
-    /// Whether a grant to an unknown request is to be released.
-    pub(crate) fn may_return(&self, request: RequestId, now: Instant) -> bool {
-        self.crossing.lock().may_return(request, now)
-    }
-
     /// All but what is not counted here: reconnects of the backend, and the requests that wait.
     pub(crate) fn read(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -228,6 +202,88 @@ impl Counters {
             None => (locks.len() < self.most_locks).then(Stats::default),
         }
     }
+}
+
+/// Grants that were found by asking, and messages about grants that came too late. When both name one request, the message
+/// was under way while the question was answered, and not lost. Whichever comes second completes the pair.
+#[derive(Default)]
+pub(crate) struct Crossing {
+    found: VecDeque<RequestId>,
+    told: VecDeque<RequestId>,
+    /// Other grants that an answer told of; their messages may come when the hold is already over.
+    known: VecDeque<RequestId>,
+    /// Grants to requests that this client does not know, and when their release was scheduled.
+    returned: VecDeque<(RequestId, Instant)>,
+    /// Requests whose holds wait for an adopter: a late message about the grant releases no such hold.
+    handed_over: VecDeque<RequestId>,
+}
+
+/// How many requests are remembered: a message is late by milliseconds.
+const REMEMBERED: usize = 64;
+/// How many hand-overs: in an outage a message may be late by seconds.
+const HAND_OVERS: usize = 1024;
+
+/// How many unknown grants are released within [`RETURNS_WITHIN`]: each costs a round trip, and messages can be forged.
+const MOST_RETURNS: usize = 16;
+const RETURNS_WITHIN: Duration = Duration::from_secs(10);
+
+impl Crossing {
+    /// A grant was found by asking. True if its message has come meanwhile.
+    fn found(&mut self, request: RequestId) -> bool {
+        let was_told = take(&mut self.told, request);
+        if !was_told {
+            remember(&mut self.found, REMEMBERED, request);
+        }
+        was_told
+    }
+
+    /// A message tells of a grant to a request that doesn't wait. True if asking has just been quicker.
+    fn told(&mut self, request: RequestId) -> bool {
+        let was_found = take(&mut self.found, request);
+        if !was_found {
+            remember(&mut self.told, REMEMBERED, request);
+        }
+        was_found
+    }
+
+    /// An answer has told of the grant of this request, before its message has come.
+    pub(crate) fn granted_by_answer(&mut self, request: RequestId) {
+        remember(&mut self.known, REMEMBERED, request);
+    }
+
+    /// Whether an answer has told of the grant of this request, some time ago, or its hold waits for an adopter.
+    pub(crate) fn knew(&mut self, request: RequestId) -> bool {
+        take(&mut self.known, request) || self.handed_over.contains(&request)
+    }
+
+    /// The hold of this request waits for an adopter.
+    pub(crate) fn handed_over(&mut self, request: RequestId) {
+        remember(&mut self.handed_over, HAND_OVERS, request);
+    }
+
+    /// Whether a grant to an unknown request is to be released: each once, and only a few within a time. A flood of such messages must
+    /// not become a flood of round trips; the other grants end with their leases.
+    pub(crate) fn may_return(&mut self, request: RequestId, now: Instant) -> bool {
+        let returned = &mut self.returned;
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < RETURNS_WITHIN;
+        let is_full = returned.len() == MOST_RETURNS && returned.back().is_some_and(|(_, at)| is_recent(*at));
+        if is_full || returned.iter().any(|(other, at)| *other == request && is_recent(*at)) {
+            return false;
+        }
+        returned.truncate(MOST_RETURNS - 1);
+        returned.push_front((request, now));
+        true
+    }
+}
+
+fn take(requests: &mut VecDeque<RequestId>, request: RequestId) -> bool {
+    let at = requests.iter().position(|other| *other == request);
+    at.and_then(|at| requests.remove(at)).is_some()
+}
+
+fn remember(requests: &mut VecDeque<RequestId>, most: usize, request: RequestId) {
+    requests.truncate(most - 1);
+    requests.push_front(request);
 }
 
 #[cfg(test)]
@@ -273,5 +329,30 @@ mod tests {
         assert_eq!(locks.iter().map(counted).collect::<Vec<_>>(), [Some(1), Some(1), None, None]);
         assert_eq!(counters.read().holds.count, 4);
         assert_eq!(Counters::new(0).read_lock(&locks[0].name), None);
+    }
+
+    #[test]
+    fn a_flood_of_unknown_grants_is_answered_a_few_times_only() {
+        let mut crossing = Crossing::default();
+        let start = Instant::now();
+        assert!(crossing.may_return(RequestId::new(1), start));
+        assert!(!crossing.may_return(RequestId::new(1), start), "it is released once");
+        let returned = (1..1000).filter(|n| crossing.may_return(RequestId::new(*n), start)).count();
+        assert_eq!(returned, MOST_RETURNS - 1);
+        let later = start + RETURNS_WITHIN;
+        assert!(crossing.may_return(RequestId::new(1), later));
+        let returned = (1..1000).filter(|n| crossing.may_return(RequestId::new(*n), later)).count();
+        assert_eq!(returned, MOST_RETURNS - 1, "as few as before");
+    }
+
+    #[test]
+    fn the_latest_requests_are_remembered_so_many_and_each_once() {
+        let mut crossing = Crossing::default();
+        let most = REMEMBERED as u64;
+        (0..=most).for_each(|n| crossing.granted_by_answer(RequestId::new(n)));
+        assert!(!crossing.knew(RequestId::new(0)), "the oldest is forgotten");
+        for n in 1..=most {
+            assert!(crossing.knew(RequestId::new(n)) && !crossing.knew(RequestId::new(n)));
+        }
     }
 }
