@@ -2,7 +2,6 @@
 
 mod admin;
 mod client;
-mod conditions;
 mod guard;
 mod hand_over;
 mod kinds;
@@ -11,10 +10,9 @@ mod tasks;
 
 pub use admin::{Admin, AsyncAdmin};
 pub use client::{AsyncClient, Client, ClientBuilder, connecting};
-pub use conditions::{UnlessCrowded, UnlessGranted};
 pub use guard::{AllGuard, Guard, Hold, Owner, Ownership, ThisThread, TryLock};
 pub use hand_over::HandOver;
-pub use kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore};
+pub use kinds::{AsyncRwLock, AsyncSemaphore, RwLock, Semaphore, UnlessCrowded, UnlessGranted};
 pub use lock::{Lock, Request, Term};
 pub use tasks::{AsyncGuard, AsyncHold, AsyncLock, LockFuture, TryLockFuture};
 
