@@ -9,7 +9,7 @@ use std::path::Path;
 const HOUSE: [(&str, &str); 8] = [
     (
         "fairlock-core",
-        "handle handle/client handle/kinds handle/admin handle/tasks handle/lock handle/guard
+        "handle handle/kinds handle/admin handle/tasks handle/lock handle/guard
          wake watchdog tasks shared
          flow/acquire flow/release flow/cleanup flow
          outage ledger backlog timers stats claim

@@ -18,9 +18,8 @@ use std::sync::Arc;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use super::client::{AsyncClient, Client};
-use super::guard::{Guard, Owner, Ownership};
-use super::tasks::{AsyncGuard, asked, on_its_own_thread};
+use super::tasks::{asked, on_its_own_thread};
+use super::{AsyncClient, AsyncGuard, Client, Guard, Owner, Ownership};
 use crate::backend::{Hold, LockId, RequestId};
 use crate::claim::Claim;
 use crate::error::{Error, Result};

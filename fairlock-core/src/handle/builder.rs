@@ -5,10 +5,10 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::{AsyncClient, Client, connecting};
 use crate::backend::{Backend, WakeSink};
 use crate::config::{Config, LONGEST, SHORTEST, Stop, at_least, check_range};
 use crate::error::{Error, Result};
-use crate::handle::client::{AsyncClient, Client, connecting};
 use crate::ids::ClientId;
 use crate::logging::in_words;
 use crate::shared::{Handles, Shared};
