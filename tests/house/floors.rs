@@ -11,7 +11,7 @@ const HOUSE: [(&str, &str); 8] = [
         "fairlock-core",
         "handle handle/kinds handle/admin handle/tasks handle/lock handle/guard
          wake watchdog tasks shared
-         flow/acquire flow/release flow/cleanup flow
+         flow/acquire flow/cleanup flow
          outage ledger backlog timers stats claim
          config losses error backend time ids logging",
     ),

@@ -11,7 +11,7 @@
 //!
 //! | who drives | which cleanups | until |
 //! | --- | --- | --- |
-//! | a caller, `flow/release.rs` | its own release, which is in no list | the outage limit, in a drop one attempt: then the release is fresh |
+//! | a caller, `flow/mod.rs` | its own release, which is in no list | the outage limit, in a drop one attempt: then the release is fresh |
 //! | the threads for tasks | the tasks' first attempts, which are in a list of their own | one attempt: then they are tried |
 //! | the watchdog | many in a call; the repeats of all after one pause | lease and place must be over |
 //! | the owner's next call | that of the owner's former claim | it is done, or the call's time is over |

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::cleanup::CleanupRun;
-use super::release::WaitOutcome;
-use super::{Parts, count, end_of, without};
+use super::{Parts, WaitOutcome, count, end_of, without};
 use crate::backend::{
     Acquired, Answer, BackendError, BackendErrorKind, Condition, Hold, LockId, Renewal, Wait, only,
     or_missing,
