@@ -4,11 +4,12 @@
 //! Before, it waits for the end of its owner's former claim: where owners name places, a late withdrawal of the former claim would take
 //! the place of the next one. The watchdog and the threads for tasks ask with the same [`Parts::ask`].
 
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::cleanup::CleanupRun;
-use super::{Parts, WaitOutcome, count, end_of, without};
+use super::{Parts, Share, WaitOutcome, count, end_of, without};
 use crate::backend::{
     Acquired, Answer, BackendError, BackendErrorKind, Condition, Hold, LockId, Renewal, Wait, only,
     or_missing,
@@ -88,7 +89,9 @@ impl Parts<'_> {
     fn ask_once(self, claim: Arc<Claim>, patience: &Patience, now: Instant) -> Result<Option<Arc<Claim>>> {
         let step = claim.caller_step(patience, now);
         if let CallerStep::Ask = step {
-            self.for_caller(&claim, || self.ask(&claim, now));
+            let share = Share { parts: self, claim: &claim };
+            self.ask(&claim, now);
+            mem::forget(share);
         }
         // From here on the watchdog asks.
         self.timers.due_by(claim.stop_attending());
@@ -157,8 +160,9 @@ impl Parts<'_> {
                     break Ok(WaitOutcome::Again);
                 }
                 CallerStep::Ask => {
-                    let sent = now;
-                    now = self.for_caller(claim, || self.ask(claim, sent));
+                    let (share, sent) = (Share { parts: self, claim }, now);
+                    now = self.ask(claim, sent);
+                    mem::forget(share);
                     last_ask = Some((sent, now));
                 }
                 CallerStep::Sleep(until) => {
@@ -436,7 +440,7 @@ struct UnderWay<'a> {
 impl UnderWay<'_> {
     fn answered(self, answer: Answer<Acquired>) -> Instant {
         let UnderWay { parts, claim, sent } = self;
-        std::mem::forget(self);
+        mem::forget(self);
         match &answer {
             Ok(_) => parts.outage.heard(),
             Err(error) => {

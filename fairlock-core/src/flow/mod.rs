@@ -310,14 +310,6 @@ impl Parts<'_> {
         }
     }
 
-    /// Makes a call to the backend for a caller that the claim counts.
-    fn for_caller<T>(self, claim: &Arc<Claim>, call: impl FnOnce() -> T) -> T {
-        let share = Share { parts: self, claim };
-        let answer = call();
-        std::mem::forget(share);
-        answer
-    }
-
     /// Gives up a caller's share of a claim: the place, or the hold that it has become.
     pub(crate) fn drop_share(self, claim: &Arc<Claim>) {
         let _here = claim.config.clock.attend();
@@ -368,8 +360,8 @@ fn last_word(backlog: &Backlog, claim: &Claim) -> LastWord {
     }
 }
 
-/// The share of a caller in a claim, during a call to the backend. The drop, after a panic of the backend, gives the share up; the
-/// watchdog tells the server.
+/// The share of a caller in a claim, which is forgotten after a call to the backend. The drop, after a panic of the backend, gives the share
+/// up; the watchdog tells the server.
 struct Share<'a> {
     parts: Parts<'a>,
     claim: &'a Arc<Claim>,
