@@ -20,7 +20,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::backend::Answer;
-use crate::backlog::{Batch, Call, Cleanup, FirstAttempt, Next};
+use crate::backlog::{Batch, Cleanup, FirstAttempt, Next, TaskCall};
 use crate::claim::{AfterGivingUp, Claim, Failure, Unlocked};
 use crate::config::Config;
 use crate::error::{Error, LostCause, Result};
@@ -226,7 +226,7 @@ pub(crate) fn make_calls(shared: &Shared, number: usize) -> Option<Instant> {
 ///
 /// # Errors
 /// `Unavailable`: the system has no thread to give.
-pub(crate) fn call_elsewhere(shared: &Shared, call: Call) -> Answer<()> {
+pub(crate) fn call_elsewhere(shared: &Shared, call: TaskCall) -> Answer<()> {
     shared.timers.start_calls()?;
     shared.calls.add(call, &shared.timers, shared.now());
     if shared.timers.is_told_to_end() {

@@ -342,7 +342,8 @@ impl Drop for CleanupBatch<'_> {
     }
 }
 
-pub(crate) type Call = Box<dyn FnOnce() + Send>;
+/// A call of a task that is no first attempt: an operator's look, for example.
+pub(crate) type TaskCall = Box<dyn FnOnce() + Send>;
 
 /// The calls that no thread has in hand, in their order.
 #[derive(Default)]
@@ -350,14 +351,14 @@ pub(crate) struct Calls(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    left: VecDeque<Call>,
+    left: VecDeque<TaskCall>,
     /// Which threads take a call before they sleep.
     awake: [bool; CALL_THREADS],
 }
 
 impl Calls {
     /// The first thread runs, and has a call if another thread is wanted: what is added here is taken.
-    pub(crate) fn add(&self, call: Call, timers: &Timers, now: Instant) {
+    pub(crate) fn add(&self, call: TaskCall, timers: &Timers, now: Instant) {
         let mut inner = self.0.lock();
         inner.left.push_back(call);
         let Some(thread) = inner.awake.iter().position(|is_awake| !is_awake) else { return };
@@ -371,14 +372,14 @@ impl Calls {
     }
 
     /// The next call for this thread; none if the thread may sleep.
-    pub(crate) fn next(&self, thread: usize) -> Option<Call> {
+    pub(crate) fn next(&self, thread: usize) -> Option<TaskCall> {
         let inner = &mut *self.0.lock();
         let next = inner.left.pop_front();
         inner.awake[thread] = next.is_some();
         next
     }
 
-    pub(crate) fn take_all(&self) -> VecDeque<Call> {
+    pub(crate) fn take_all(&self) -> VecDeque<TaskCall> {
         std::mem::take(&mut self.0.lock().left)
     }
 }

@@ -43,7 +43,7 @@ impl UnwindSafe for ClientBuilder {}
 impl RefUnwindSafe for ClientBuilder {}
 
 impl ClientBuilder {
-    pub(crate) fn new(backend: Arc<dyn Backend>) -> ClientBuilder {
+    pub(super) fn new(backend: Arc<dyn Backend>) -> ClientBuilder {
         let config = Config {
             lease: backend.longest_lease().map_or(DEFAULT_LEASE, |longest| longest.min(DEFAULT_LEASE)),
             max_hold: None,
