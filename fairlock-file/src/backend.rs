@@ -17,11 +17,8 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, LockKind, LockName, OwnerId};
 use fairlock_rules::{LockEntry, OperationContext, StoreContext, lock_of, renew_by_lock};
 
-use crate::dir::Dir;
-use crate::failure::failure;
 use crate::lock_files::{LONG, LockFiles, Patience, SHORT};
-use crate::machine::{self, Machine};
-use crate::presence::presence_of;
+use crate::machine::{self, Dir, Machine, failure, presence_of};
 use crate::slots::State;
 use crate::wake_ups::{self, Listener};
 

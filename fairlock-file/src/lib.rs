@@ -73,17 +73,14 @@
 //!  backend   impl Backend: one step on one file   ◄── locks   what operators ask: lists, the doctor
 //!     ├► wake_ups   a socket and a thread for each client   └► watch   the processes that waiters wait for   sweep
 //!     ├► lock_files   opened, locked, kept open   └► slots   what a file keeps
-//!     └► presence   which clients live   dir   the directory, names of files, modes   machine   clock, boot   failure   errors
+//!     └► machine   the directory, names of files, modes, errors; clock, boot; which clients live
 //! ```
 #![cfg(unix)]
 
 mod backend;
-mod dir;
-mod failure;
 mod lock_files;
 mod locks;
 mod machine;
-mod presence;
 mod slots;
 mod sweep;
 mod wake_ups;

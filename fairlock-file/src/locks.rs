@@ -12,11 +12,8 @@ use fairlock_core::{Error, LockName, OwnerId};
 use fairlock_rules::{StoreContext, fits_pattern};
 
 use crate::backend::FileBackend;
-use crate::dir::{self, is_of_new_file, whose};
-use crate::failure::failure;
 use crate::lock_files::{Patience, wait_for};
-use crate::machine::BOUND;
-use crate::presence::presence_of;
+use crate::machine::{self, BOUND, failure, is_of_new_file, presence_of, whose};
 use crate::slots::State;
 
 /// How many steps the doctor measures.
@@ -74,7 +71,7 @@ impl FileBackend {
     /// quicker, and for a file of another program.
     fn state_in(&self, path: &Path, patience: Patience) -> Result<Option<State>, BackendError> {
         let failed = |error| failure(format_args!("the file {}", path.display()), error);
-        let file = match dir::open(path, false) {
+        let file = match machine::open(path, false) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(failed)?,
         };

@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 
-use crate::dir::{self, is_older};
-use crate::lock_files::{LockFiles, is_at};
-use crate::presence;
+use crate::lock_files::LockFiles;
+use crate::machine::{self, is_older};
 use crate::slots::{Content, State};
 
 /// How long the file of an unused lock stays, so that tokens grow even if the clock is set back; and the file of a killed client, which says
@@ -48,7 +47,7 @@ pub(crate) fn sweep(files: &LockFiles) -> io::Result<()> {
 fn remove_if_old(files: &LockFiles, path: &Path) -> io::Result<()> {
     let [client, extension] =
         [path.file_stem(), path.extension()].map(|part| part.and_then(OsStr::to_str).unwrap_or_default());
-    let may_be_ours = extension == "lock" || dir::is_client(client);
+    let may_be_ours = extension == "lock" || machine::is_client(client);
     if !may_be_ours || !is_older(&fs::symlink_metadata(path)?, A_DAY) {
         return Ok(());
     }
@@ -60,7 +59,7 @@ fn remove_if_old(files: &LockFiles, path: &Path) -> io::Result<()> {
         "new" if is_presence || bytes.iter().all(|byte| *byte == 0) || Content::read(&file).is_ok() => {
             fs::remove_file(path)
         }
-        "here" if is_presence && presence::is_free(&file) => {
+        "here" if is_presence && machine::is_free(&file) => {
             let socket = files.dir.wake(client);
             if fs::symlink_metadata(&socket).is_ok_and(|found| found.file_type().is_socket()) {
                 fs::remove_file(socket)?;
@@ -73,7 +72,7 @@ fn remove_if_old(files: &LockFiles, path: &Path) -> io::Result<()> {
 
 /// A file of this user, and how it begins.
 fn ours(path: &Path) -> io::Result<(File, Metadata, Vec<u8>)> {
-    let file = dir::open(path, true)?;
+    let file = machine::open(path, true)?;
     let (found, mut bytes) = (file.metadata()?, Vec::new());
     if !found.is_file() || found.uid() != geteuid().as_raw() {
         return Err(ErrorKind::PermissionDenied.into());
@@ -90,6 +89,6 @@ fn remove_unused(files: &LockFiles, path: &Path, file: &File) -> io::Result<()> 
     let is_unused = state.entry.over_at() <= machine.now() && state.entry.note_ends() <= machine.since_1970();
     // Looked at once more, now that nobody else can use the file.
     let found = file.metadata()?;
-    let has_name = is_at(path, dir::identity(&found))?;
+    let has_name = machine::is_at(path, machine::identity(&found))?;
     if is_unused && has_name && is_older(&found, A_DAY) { fs::remove_file(path) } else { Ok(()) }
 }

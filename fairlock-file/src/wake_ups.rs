@@ -13,9 +13,8 @@ use fairlock_core::backend::{LineLimit, Place, Subscription, Wake, WakeSink, log
 use fairlock_core::{ClientId, OwnerId};
 use fairlock_rules::{WakeUp, WakeUpKind};
 
-use crate::dir::{self, Dir};
 use crate::lock_files::LockFiles;
-use crate::presence;
+use crate::machine::{self, Dir};
 use crate::sweep;
 use crate::watch::{Processes, Watched};
 
@@ -35,7 +34,7 @@ const REST: Duration = Duration::from_secs(1);
 /// depends on them: a client that is not told finds out at its next heartbeat.
 pub(crate) fn send(dir: &Dir, wake_ups: &[WakeUp]) {
     let of_clients = wake_ups.chunk_by(|one, other| one.owner.client() == other.owner.client());
-    let of_clients = of_clients.filter(|wake_ups| dir::is_client(wake_ups[0].owner.client()));
+    let of_clients = of_clients.filter(|wake_ups| machine::is_client(wake_ups[0].owner.client()));
     for together in of_clients.flat_map(|of_client| of_client.chunks(TOGETHER)) {
         let text: String = together.iter().map(|wake_up| format!("{wake_up}\n")).collect();
         // A client with a full socket has been told to look. Only who has to hear this very message is waited for.
@@ -46,7 +45,7 @@ pub(crate) fn send(dir: &Dir, wake_ups: &[WakeUp]) {
 
 /// By a new socket: what a client does not read fills the buffer of the socket that has sent it.
 fn tell(dir: &Dir, client: &str, text: &str, patience: Option<Duration>) -> io::Result<usize> {
-    let (_, to, _open) = dir::itself(&dir.wake(client))?; // and no socket to which a link leads
+    let (_, to, _open) = machine::itself(&dir.wake(client))?; // and no socket to which a link leads
     let socket = UnixDatagram::unbound()?;
     match patience {
         Some(_) => socket.set_write_timeout(patience)?,
@@ -74,12 +73,12 @@ pub(crate) fn subscribe(
     sink: Arc<dyn WakeSink>,
 ) -> io::Result<(Subscription, Arc<Listener>)> {
     let (dir, client) = (Arc::clone(&files.dir), client.to_string());
-    let (path, presence) = (dir.wake(&client), presence::take(&dir, &client)?);
+    let (path, presence) = (dir.wake(&client), machine::take_presence(&dir, &client)?);
     let socket = UnixDatagram::bind(&path).inspect_err(|_| _ = fs::remove_file(dir.here(&client)))?;
     let (has_ended, watched) = (AtomicBool::new(false), Watched::default());
     let listener = Arc::new(Listener { dir, client, presence, socket, has_ended, watched, sink });
     let listening = Listening { listener: Arc::clone(&listener), process: std::process::id() };
-    dir::share(&path)?;
+    machine::share(&path)?;
     listener.socket.set_nonblocking(true)?;
     let (files, thread) = (Arc::clone(files), Arc::clone(&listener));
     thread::Builder::new().name("fairlock-file".to_owned()).spawn(move || thread.listen(&files))?;

@@ -15,8 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use fairlock_core::backend::Place;
 use fairlock_core::{LockName, OwnerId};
 
-use crate::dir::Dir;
-use crate::presence;
+use crate::machine::{self, Dir};
 
 /// How many processes a client watches at most, and for how many waiters.
 const MOST: usize = 128;
@@ -73,12 +72,12 @@ impl Processes {
         self.0.retain(|client, _| clients.remove(client));
         let mut gone = Vec::new();
         for client in clients.into_iter().take(MOST.saturating_sub(self.0.len())) {
-            let found = presence::process_of(dir, &client);
+            let found = machine::process_of(dir, &client);
             let process = found.as_ref().and_then(|(number, _)| open(*number));
             // An ended process is there until its parent asks for it, and each wait for it would end at once.
             let process = process.filter(|process| !has_ended(process));
             // After the process was opened: if the presence is taken now, no other process had its number then.
-            let is_gone = found.is_some_and(|(_, file)| presence::is_free(&file));
+            let is_gone = found.is_some_and(|(_, file)| machine::is_free(&file));
             if is_gone {
                 gone.push(client.clone());
             }

@@ -14,7 +14,7 @@ use fairlock_rules::{WakeUp, WakeUpKind};
 use super::clients::Count;
 use super::store::{DAYS, Place, make_old};
 use crate::FileBackend;
-use crate::dir;
+use crate::machine;
 use crate::sweep::sweep_if_due;
 use crate::wake_ups;
 
@@ -41,7 +41,7 @@ fn only_a_socket_of_ours_is_shared() {
     set_mode(&other, 0o600);
     fs::hard_link(&other, &second).unwrap();
     for name in [&link, &pipe, &second] {
-        assert!(dir::share(name).is_err(), "{}", name.display());
+        assert!(machine::share(name).is_err(), "{}", name.display());
     }
     assert_eq!([mode(&private), mode(&other)], [0o600; 2]);
 }
