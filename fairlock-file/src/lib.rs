@@ -71,7 +71,7 @@
 //!
 //! ```text
 //!  backend   impl Backend: one step on one file   ◄── locks   what operators ask: lists, the doctor
-//!     ├► wake_ups   a socket and a thread for each client   └► watch   the processes that waiters wait for   sweep
+//!     ├► wake_ups   the thread of each client: a socket, the processes that waiters wait for, the sweep
 //!     ├► lock_files   opened, locked, kept open   └► slots   what a file keeps
 //!     └► machine   the directory, names of files, modes, errors; clock, boot; which clients live
 //! ```
@@ -82,9 +82,7 @@ mod lock_files;
 mod locks;
 mod machine;
 mod slots;
-mod sweep;
 mod wake_ups;
-mod watch;
 
 #[cfg(test)]
 mod tests;

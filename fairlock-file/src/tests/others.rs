@@ -15,8 +15,7 @@ use super::clients::Count;
 use super::store::{DAYS, Place, make_old};
 use crate::FileBackend;
 use crate::machine;
-use crate::sweep::sweep_if_due;
-use crate::wake_ups;
+use crate::wake_ups::{self, sweep_if_due};
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777

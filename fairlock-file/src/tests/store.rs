@@ -13,7 +13,7 @@ use fairlock_core::{Client, ClientId, Error, LockKind, LockName, TryLock};
 
 use crate::FileBackend;
 use crate::machine::{FILE_MODE, Machine};
-use crate::sweep::{sweep, sweep_if_due};
+use crate::wake_ups::{sweep, sweep_if_due};
 
 /// A directory that does not exist yet.
 pub(super) struct Place(pub(super) PathBuf);
