@@ -70,16 +70,15 @@
 //! clocks by which holders measure their leases.
 //!
 //! ```text
-//!  backend   impl Backend: one step on one file   ◄── locks   what operators ask: lists, the doctor
-//!     ├► wake_ups   the thread of each client: a socket, the processes that waiters wait for, the sweep
-//!     ├► lock_files   opened, locked, kept open   └► slots   what a file keeps
-//!     └► machine   the directory, names of files, modes, errors; clock, boot; which clients live
+//!  backend   impl Backend: one step on one file; what operators ask: lists, the doctor
+//!     ├► wake_ups     the thread of each client: a socket, the processes that waiters wait for, the sweep
+//!     └► lock_files   opened, locked, kept open   └► slots   what a file keeps
+//!          └► machine   the directory, names of files, modes, errors; clock, boot; which clients live
 //! ```
 #![cfg(unix)]
 
 mod backend;
 mod lock_files;
-mod locks;
 mod machine;
 mod slots;
 mod wake_ups;

@@ -31,7 +31,7 @@ const HOUSE: [(&str, &str); 8] = [
     ("fairlock-rules", "lock_entry queue interest context wake_up bytes pattern"),
     (
         "fairlock-file",
-        "locks backend wake_ups lock_files slots machine",
+        "backend wake_ups lock_files slots machine",
     ),
     ("fairlock-memory", "backend store plans"),
     (
