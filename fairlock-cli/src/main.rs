@@ -1,7 +1,7 @@
 //! `fairlock`, the command: runs programs under a distributed fair lock, and shows its holder and its waiters.
 //!
-//! `args` has the options, `settings` those of the client, `server` connects, and each command has a file: `run/`, `take` (give, check), `show`,
-//! `ls`, `operator` (unlock, kick, migrate), `doctor`, `manual` (completions and man page). `screen` repeats what `show` and `ls` show.
+//! `args` has the options, completions and the man page, `settings` those of the client, `server` connects, and each command has a file: `run/`, `take` (give, check), `show`,
+//! `ls`, `operator` (unlock, kick, migrate), `doctor`. `screen` repeats what `show` and `ls` show.
 //! `kind` finds out which kind of lock a name is. `exit` has the exit codes.
 
 mod args;
@@ -11,7 +11,6 @@ mod duration;
 mod exit;
 mod kind;
 mod ls;
-mod manual;
 mod names;
 mod operator;
 mod process;
@@ -132,7 +131,7 @@ fn carry_out(args: &Args) -> Result<Exit, Failure> {
         Command::Kick(options) => operator::kick(&args.server, options),
         Command::Doctor(options) => doctor::doctor(&args.server, options),
         Command::Migrate(options) => operator::migrate(&args.server, options),
-        Command::Completions { shell } => manual::completions(*shell),
-        Command::Man => manual::man(),
+        Command::Completions { shell } => args::completions(*shell),
+        Command::Man => args::man(),
     }
 }
