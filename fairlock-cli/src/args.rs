@@ -8,11 +8,9 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use fairlock::admin::LockKind;
 
-use crate::duration::{parse, period};
-use crate::exit::{EXIT_CODES, Exit, Failure};
-use crate::report::print;
-pub(crate) use crate::settings::Server;
-use crate::settings::Terms;
+use crate::process::{EXIT_CODES, Exit, Failure, print};
+use crate::settings::{Server, Terms};
+use crate::words::{parse, period};
 
 const SERVERS: &str = "\
 Servers (user:password@ stands before the hosts; rediss for TLS, with ?sslrootcert=FILE&sslcert=FILE&sslkey=FILE):

@@ -6,12 +6,11 @@ use fairlock::admin::{Finding, LockName, Verdict};
 use fairlock::settings::RedisBuilder;
 use serde_json::{Value, json};
 
-use crate::args::{Doctor, Server};
-use crate::exit::{Exit, Failure};
-use crate::names::escaped;
-use crate::report::{JSON_VERSION, confirm, print};
+use crate::args::Doctor;
+use crate::process::{Exit, Failure, JSON_VERSION, confirm, print, width_of};
 use crate::server;
-use crate::settings::with_option;
+use crate::settings::{Server, with_option};
+use crate::words::escaped;
 
 pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure> {
     let lock = options.name.as_deref().map(LockName::new).transpose()?;
@@ -33,7 +32,7 @@ pub(crate) fn doctor(server: &Server, options: &Doctor) -> Result<Exit, Failure>
         let all: Vec<Value> = findings.iter().map(to_json).collect();
         format!("{}\n", Value::from(all))
     } else {
-        server::where_it_looks(server) + &to_text(&findings, columns())
+        server::where_it_looks(server) + &to_text(&findings, width_of(stdout()))
     };
     print(&text)?; // if nobody reads it, the exit code remains
     let unsafe_there = findings.iter().any(|finding| finding.verdict == Verdict::Unsafe);
@@ -63,11 +62,6 @@ fn of_redis(
         backend.begin_life()?;
     }
     Ok(Some(lock.map_or_else(|| backend.doctor(), |lock| backend.doctor_for(lock))?))
-}
-
-/// How long a line may be.
-fn columns() -> usize {
-    terminal_size::terminal_size_of(stdout()).map_or(80, |(width, _)| usize::from(width.0))
 }
 
 /// The columns before the text of a finding.

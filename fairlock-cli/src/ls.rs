@@ -4,16 +4,14 @@ use fairlock::Error;
 use fairlock::admin::{Holder, LockName, LockState};
 use serde_json::Value;
 
-use crate::args::{Ls, Server};
+use crate::args::Ls;
 use crate::blocked::blocked;
-use crate::duration;
-use crate::exit::{Exit, Failure};
-use crate::kind::{self, and_more, holder_name, waits_per_second};
-use crate::names::escaped;
-use crate::report::say;
+use crate::process::{Exit, Failure, say};
 use crate::screen::{Picture, Row, table, watch};
 use crate::server::{self, Locks};
+use crate::settings::Server;
 use crate::show::summary;
+use crate::words::{self, and_more, duration, escaped, name_of, waits_per_second};
 
 const COLUMNS: [(&str, usize); 6] =
     [("LOCK", 0), ("HELD BY", 0), ("HOW", 8), ("FOR", 6), ("WAITING", 7), ("WAITS/S", 7)];
@@ -56,9 +54,9 @@ fn row(name: &LockName, state: &LockState) -> Row {
     let holds = state.holders.iter().map(|holder| (&holder.owner, holder.token));
     let (holder, how, held_for) = match state.holder() {
         Some(first) => (
-            holder_name(first) + &and_more(state),
+            name_of(&first.label, &first.owner) + &and_more(state),
             how_held(state, first),
-            first.held_for.map(duration::show).unwrap_or_default(),
+            first.held_for.map(duration).unwrap_or_default(),
         ),
         None => Default::default(),
     };
@@ -84,7 +82,7 @@ fn unread_row(error: &Error) -> Row {
 
 /// How the lock is held, in a word or two: nothing to say of a lock that one holder has.
 fn how_held(state: &LockState, first: &Holder) -> String {
-    match (kind::permits(state), kind::units(state, first.units)) {
+    match (words::permits(state), words::units(state, first.units)) {
         (Some(permits), _) => format!("{} of {permits}", state.taken()),
         (None, units) => units.unwrap_or_default(),
     }

@@ -5,13 +5,12 @@ use fairlock::PostgresBackend;
 use fairlock::admin::{Admin, Holder, LockState, Waiter};
 use fairlock::owner::OwnerId;
 
-use crate::args::{Kick, Migrate, Server, Unlock};
-use crate::exit::{Exit, Failure};
-use crate::kind::holder_name;
-use crate::names::{escaped, goes_by, the_only};
-use crate::report::{confirm, print, say};
+use crate::args::{Kick, Migrate, Unlock};
+use crate::process::{Exit, Failure, confirm, print, say};
+use crate::server;
+use crate::settings::Server;
 use crate::show::read;
-use crate::{duration, server};
+use crate::words::{escaped, how_long, name_of};
 
 pub(crate) fn unlock(server: &Server, options: &Unlock) -> Result<Exit, Failure> {
     let admin = server::client(server)?.admin(&options.name)?;
@@ -23,9 +22,8 @@ pub(crate) fn unlock(server: &Server, options: &Unlock) -> Result<Exit, Failure>
     };
     let question = match (one, state.holders.as_slice()) {
         (Some(holder), _) | (None, [holder]) => {
-            let since =
-                holder.held_for.map(|time| format!(", which has held it for {}", duration::show(time)));
-            format!("Take {name} from its holder {}{}?", holder_name(holder), since.unwrap_or_default())
+            let since = how_long(", which has held it", holder.held_for);
+            format!("Take {name} from its holder {}{since}?", holder_name(holder))
         }
         (None, []) => return not_held(&name),
         (None, all) => format!("Take {name} from all its {} holders?", all.len()),
@@ -55,6 +53,10 @@ fn find<'a>(state: &'a LockState, text: &str) -> Result<Option<&'a Holder>, Fail
     the_only(found, "holders", text, |holder| {
         format!("{} ({})", holder_name(holder), escaped(holder.owner.as_str()))
     })
+}
+
+fn holder_name(holder: &Holder) -> String {
+    name_of(&holder.label, &holder.owner)
 }
 
 fn no_hold(text: &str, name: &str) -> Failure {
@@ -112,4 +114,48 @@ pub(crate) fn migrate(server: &Server, options: &Migrate) -> Result<Exit, Failur
         builder.migrate().map_err(|error| server::explained(server, error))?;
     }
     Ok(Exit::Done)
+}
+
+/// Whether the text is this label, or one of the two parts of `label (host:pid)`.
+fn goes_by(label: &str, text: &str) -> bool {
+    let parts = label.strip_suffix(')').and_then(|label| label.rsplit_once(" ("));
+    label == text || parts.is_some_and(|(given, process)| given == text || process == text)
+}
+
+/// The only match for this text; each match is described in a line.
+///
+/// # Errors
+/// If there are several, with the lines of the first ten.
+fn the_only<T>(
+    mut found: Vec<T>,
+    what: &str,
+    text: &str,
+    line: impl Fn(&T) -> String,
+) -> Result<Option<T>, Failure> {
+    if found.len() <= 1 {
+        return Ok(found.pop());
+    }
+    let mut message = format!("{} {what} go by {}; name one by its owner:", found.len(), escaped(text));
+    found.iter().take(10).for_each(|one| message.push_str(&format!("\n{}", line(one))));
+    Err(Failure::ours(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_goes_by_its_parts() {
+        for (label, text, is) in [
+            ("nightly (h:12)", "nightly (h:12)", true),
+            ("nightly (h:12)", "nightly", true),
+            ("nightly (h:12)", "h:12", true),
+            ("nightly (h:12)", "night", false),
+            ("h:12", "h:12", true),
+            ("h:12", "h", false),
+            ("", "", true),
+        ] {
+            assert_eq!(goes_by(label, text), is, "{label} by {text}");
+        }
+    }
 }

@@ -9,12 +9,11 @@ use fairlock::backend::Backend;
 use fairlock::settings::{Login, PostgresBuilder, RedisBuilder};
 use fairlock::{Client, Error, FileBackend, PostgresBackend, RedisBackend};
 
-use crate::args::{Args, Command, Server};
-use crate::duration;
-use crate::exit::{Exit, Failure};
-use crate::report::say;
+use crate::args::{Args, Command};
+use crate::process::{Exit, Failure, say};
 use crate::settings::place::{check_owner, check_that_all_see};
-use crate::settings::{SHORTEST_LEASE, Terms};
+use crate::settings::{SHORTEST_LEASE, Server, Terms};
+use crate::words::exact;
 
 /// How long an answer may take, by default.
 const RESPONSE: Duration = Duration::from_secs(1);
@@ -148,7 +147,7 @@ pub(crate) fn with_a_durable_lease(mut args: Args) -> Result<Args, Failure> {
     if let (Some(terms), Some(longest)) = (terms, longest) {
         let longest = longest.max(SHORTEST_LEASE);
         if let Some(lease) = terms.lease.filter(|lease| *lease > longest) {
-            let [lease, longest] = [lease, longest].map(duration::option);
+            let [lease, longest] = [lease, longest].map(exact);
             return Err(Failure::ours(format!(
                 "--lease is {lease}, but with --durable the server grants {longest} at most: choose a shorter --lease, or a \
                  longer trust for all programs"

@@ -6,14 +6,12 @@ use std::time::Duration;
 use fairlock::admin::{Admin, Holder, LockState, Waiter};
 use serde_json::{Value, json};
 
-use crate::args::{Server, Show};
-use crate::duration;
-use crate::exit::{Exit, Failure};
-use crate::kind;
-use crate::names::{columns, escaped, fit_name, host_and_process};
-use crate::report::JSON_VERSION;
+use crate::args::Show;
+use crate::process::{Exit, Failure, JSON_VERSION};
 use crate::screen::{Picture, Row, watch};
 use crate::server;
+use crate::settings::Server;
+use crate::words::{self, columns, duration, escaped, fit_name};
 
 /// How long a line may be without --wide, and where its text begins.
 const COLUMNS: usize = 80;
@@ -61,7 +59,7 @@ pub(crate) fn read(admin: &Admin, first: u64, lines: u64) -> Result<LockState, F
 fn to_text(options: &Show, state: &LockState) -> String {
     let name = escaped(&options.name);
     let mut text = format!("lock    {}\n", fit(name, "", options.wide));
-    if let Some(permits) = kind::permits(state) {
+    if let Some(permits) = words::permits(state) {
         let _ = writeln!(text, "kind    semaphore: {} of {permits} permits are held", state.taken());
     } else if state.capacity.is_some() {
         text.push_str("kind    read-write lock\n");
@@ -70,7 +68,7 @@ fn to_text(options: &Show, state: &LockState) -> String {
         text.push_str("holder  none\n");
     }
     for holder in state.holders.iter().take(MOST_HOLDERS) {
-        write_holder(&mut text, holder, kind::units(state, holder.units), options.wide);
+        write_holder(&mut text, holder, words::units(state, holder.units), options.wide);
     }
     if let Some(more @ 1..) = state.holders.len().checked_sub(MOST_HOLDERS) {
         let _ = writeln!(text, "        and {more} more holders: --json has them all");
@@ -86,7 +84,7 @@ fn to_text(options: &Show, state: &LockState) -> String {
     let _ = writeln!(text, "queue   {waiting}{absent}");
     let mut next = options.from;
     for waiter in &state.queue {
-        write_waiter(&mut text, next, waiter, kind::wanted(state, waiter), options.wide);
+        write_waiter(&mut text, next, waiter, words::wanted(state, waiter), options.wide);
         next += 1;
     }
     if !state.queue.is_empty() && next <= state.queue_length {
@@ -98,8 +96,8 @@ fn to_text(options: &Show, state: &LockState) -> String {
 fn write_holder(text: &mut String, holder: &Holder, units: Option<String>, wide: bool) {
     let name = name_of(holder.label.as_deref(), holder.owner.as_str(), wide);
     let _ = writeln!(text, "holder  {}", fit(name, "", wide));
-    let time = |time: Option<Duration>| time.map_or_else(|| "unknown".to_owned(), duration::show);
-    let lease = holder.lease_left.map_or_else(|| "endless".to_owned(), duration::show);
+    let time = |time: Option<Duration>| time.map_or_else(|| "unknown".to_owned(), duration);
+    let lease = holder.lease_left.map_or_else(|| "endless".to_owned(), duration);
     let _ = writeln!(
         text,
         "        {}held for {}, lease left {lease}, hold count {}",
@@ -121,11 +119,11 @@ fn write_holder(text: &mut String, holder: &Holder, units: Option<String>, wide:
 fn write_waiter(text: &mut String, number: u64, waiter: &Waiter, units: Option<String>, wide: bool) {
     let mut times = units.map(|units| format!(", {units}")).unwrap_or_default();
     if let Some(time) = waiter.waiting {
-        times.push_str(&format!(", waiting for {}", duration::show(time)));
+        times.push_str(&format!(", waiting for {}", duration(time)));
     }
     match waiter.place_left {
         _ if waiter.is_absent() => times.push_str(", absent"),
-        Some(left) if wide => times.push_str(&format!(", place kept for {}", duration::show(left))),
+        Some(left) if wide => times.push_str(&format!(", place kept for {}", duration(left))),
         _ => {}
     }
     let name = name_of(waiter.label.as_deref(), waiter.owner.as_str(), wide);
@@ -138,7 +136,7 @@ const SCREEN: [(&str, usize); 6] =
 /// The holders, and below them the waiters.
 fn to_picture(options: &Show, state: &LockState, place: &str) -> Picture {
     let mut rows = Vec::new();
-    let time = |time: Option<Duration>| time.map(duration::show).unwrap_or_default();
+    let time = |time: Option<Duration>| time.map(duration).unwrap_or_default();
     for holder in &state.holders {
         let token = holder.token.map(|token| token.to_string()).unwrap_or_default();
         rows.push(Row {
@@ -148,8 +146,8 @@ fn to_picture(options: &Show, state: &LockState, place: &str) -> Picture {
                 name_of(holder.label.as_deref(), holder.owner.as_str(), options.wide),
                 "holder".to_owned(),
                 time(holder.held_for),
-                holder.lease_left.map_or_else(|| "endless".to_owned(), duration::show),
-                kind::units(state, holder.units).unwrap_or_default(),
+                holder.lease_left.map_or_else(|| "endless".to_owned(), duration),
+                words::units(state, holder.units).unwrap_or_default(),
                 token,
             ],
         });
@@ -164,7 +162,7 @@ fn to_picture(options: &Show, state: &LockState, place: &str) -> Picture {
                 number.to_string(),
                 time(waiter.waiting),
                 left,
-                kind::wanted(state, waiter).unwrap_or_default(),
+                words::wanted(state, waiter).unwrap_or_default(),
                 String::new(),
             ],
         });
@@ -185,11 +183,11 @@ fn sums(state: &LockState, rank: u64) -> String {
     if state.absent > 0 {
         sums.push(format!("{} absent", state.absent));
     }
-    match kind::waits_per_second(state, rank) {
+    match words::waits_per_second(state, rank) {
         none if none.is_empty() => {}
         waits => sums.push(format!("{waits} waits/s")),
     }
-    if let Some(permits) = kind::permits(state) {
+    if let Some(permits) = words::permits(state) {
         sums.push(format!("{} of {permits} permits are held", state.taken()));
     }
     sums.join(", ")
@@ -215,7 +213,7 @@ pub(crate) fn to_json(name: &str, state: &LockState, first: u64) -> Value {
         let (host, process) = process_of(&waiter.label);
         json!({
             "number": number, "owner": waiter.owner.as_str(), "label": waiter.label, "host": host, "process": process,
-            "units": waiter.units, "permits": waiter.capacity.filter(|_| kind::permits(state).is_some()),
+            "units": waiter.units, "permits": waiter.capacity.filter(|_| words::permits(state).is_some()),
             "waiting_ms": millis(waiter.waiting), "place_left_ms": millis(waiter.place_left),
             "absent": waiter.is_absent(), "traceparent": waiter.traceparent,
         })
@@ -237,7 +235,7 @@ pub(crate) fn summary(name: &str, state: &LockState) -> Value {
         })
     };
     json!({
-        "version": JSON_VERSION, "name": name, "kind": kind::name_of(state), "permits": kind::permits(state),
+        "version": JSON_VERSION, "name": name, "kind": words::kind_of(state), "permits": words::permits(state),
         "holder": state.holder().map(holder), "holders": state.holders.iter().map(holder).collect::<Vec<_>>(),
         "waiting": state.waiting(), "absent": state.absent,
     })
@@ -249,6 +247,16 @@ fn millis(time: Option<Duration>) -> Option<u64> {
 
 fn process_of(label: &Option<String>) -> (Option<&str>, Option<u32>) {
     label.as_deref().and_then(host_and_process).unzip()
+}
+
+/// The host and process that a label names: `host:pid`, or `label (host:pid)`.
+fn host_and_process(label: &str) -> Option<(&str, u32)> {
+    let process = match label.strip_suffix(')') {
+        Some(rest) => rest.rsplit_once('(')?.1,
+        None => label,
+    };
+    let (host, process) = process.rsplit_once(':')?;
+    Some((host, process.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -326,5 +334,13 @@ mod tests {
             assert_eq!(text.matches("read, held for unknown").count(), 100, "{text}");
             assert_eq!(text.contains("and 2 more holders: --json has them all\n"), more, "{text}");
         }
+    }
+
+    #[test]
+    fn host_and_process_are_read_from_labels_that_name_them() {
+        assert_eq!(host_and_process("h:12"), Some(("h", 12)));
+        assert_eq!(host_and_process("nightly (h.x:12)"), Some(("h.x", 12)));
+        assert_eq!(host_and_process("orders-worker-3"), None);
+        assert_eq!(host_and_process("a:b"), None);
     }
 }

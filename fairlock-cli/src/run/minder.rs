@@ -55,10 +55,10 @@ use rustix::process::{Pid as Process, WaitId, WaitIdOptions, WaitOptions, WaitSt
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 
 use super::wanted::names;
-use crate::args::{self, MINDER, Run, Server};
-use crate::exit::{Exit, Failure};
-use crate::process::{Stat, lines_of_input, start_thread};
+use crate::args::{self, MINDER, Run};
+use crate::process::{Exit, Failure, Stat, lines_of_input, start_thread};
 use crate::server::{self, Store};
+use crate::settings::Server;
 
 /// The minder, seen from fairlock.
 #[derive(Debug)]

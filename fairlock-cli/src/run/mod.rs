@@ -13,12 +13,10 @@ use std::time::{Duration, Instant};
 use fairlock::waits::crossbeam_channel_0_5::{Receiver, unbounded};
 use fairlock::{Client, Error, Lost, LostCause};
 
-use crate::args::{Run, Server};
-use crate::duration;
-use crate::exit::{Exit, Failure, die_by};
-use crate::names::escaped;
-use crate::report::say;
-use crate::settings::with_option;
+use crate::args::Run;
+use crate::process::{Exit, Failure, die_by, say};
+use crate::settings::{Server, with_option};
+use crate::words::{duration, escaped, exact};
 
 pub(crate) use minder::mind;
 
@@ -116,7 +114,7 @@ fn not_in_time(options: &Run, name: &str, held_up: Result<String, Failure>) -> F
     let name = escaped(name);
     let message = match options.limit().unwrap_or_default() {
         Duration::ZERO => format!("{name} is not free: {why}"),
-        wait => format!("{name} was not acquired within {}: {why}", duration::show(wait)),
+        wait => format!("{name} was not acquired within {}: {why}", duration(wait)),
     };
     Failure::new(exit, message)
 }
@@ -142,7 +140,7 @@ fn release(options: &Run, client: &Client, holds: Holds) -> (Option<Lost>, Optio
     let lost = told.iter().find_map(|told| told.try_recv().ok());
     let Err(Error::Unsettled { count, lock, source, .. }) = settled else { return (lost, None) };
     let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-    let (name, lease) = (escaped(lock.as_str()) + &more, duration::show(longest(options)));
+    let (name, lease) = (escaped(lock.as_str()) + &more, duration(longest(options)));
     let why = with_option(source.message(), source.setting());
     let kept = format!(
         "lock {name} could not be released, and the store keeps it until its lease ends, for {lease} at most: {why}"
@@ -154,7 +152,7 @@ fn release(options: &Run, client: &Client, holds: Holds) -> (Option<Lost>, Optio
 fn kill_after(server: &Server, options: &Run) -> Result<Duration, Failure> {
     let lease = options.terms.lease();
     if let Some(time) = server.response_timeout.filter(|time| *time > lease / 2) {
-        let [time, lease, most] = [time, lease, lease / 2].map(duration::option);
+        let [time, lease, most] = [time, lease, lease / 2].map(exact);
         return Err(Failure::ours(format!(
             "--response-timeout is {time} and --lease is {lease}, but a lease has to be at least twice as long: \
              add --response-timeout {most}, or choose a longer --lease"
@@ -162,14 +160,14 @@ fn kill_after(server: &Server, options: &Run) -> Result<Duration, Failure> {
     }
     let kill_after = options.kill_after.unwrap_or_else(|| DEFAULT_KILL_AFTER.min(longest(options) / 3));
     if kill_after > lease / 2 {
-        let [kill_after, lease, most] = [kill_after, lease, lease / 2].map(duration::option);
+        let [kill_after, lease, most] = [kill_after, lease, lease / 2].map(exact);
         return Err(Failure::ours(format!(
             "--kill-after is {kill_after} and --lease is {lease}, but --kill-after must be at most half of --lease: \
              add --kill-after {most}, or choose a longer --lease"
         )));
     }
     if let Some(limit) = options.max_hold.filter(|limit| *limit < kill_after * 2) {
-        let [limit, kill_after, most] = [limit, kill_after, limit / 2].map(duration::option);
+        let [limit, kill_after, most] = [limit, kill_after, limit / 2].map(exact);
         return Err(Failure::ours(format!(
             "--max-hold is {limit} and --kill-after is {kill_after}, but --max-hold must be at least twice --kill-after: \
              add --kill-after {most}, or choose a longer --max-hold"

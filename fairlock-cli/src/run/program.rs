@@ -27,8 +27,8 @@ use super::reserve;
 use super::wait::Outside;
 use super::wanted::{Holds, Outer};
 use crate::args::Run;
-use crate::exit::{Exit, Failure, channel_of};
-use crate::names::escaped;
+use crate::process::{Exit, Failure, channel_of};
+use crate::words::escaped;
 
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,13 +17,11 @@ use signal_hook::low_level::emulate_default_handler;
 use super::LAST_WORDS;
 use super::minder::{Minder, collect};
 use super::wanted::{HESITATION, Holds, Outer, Wanted};
-use crate::args::{Run, Server};
-use crate::exit::{Exit, Failure};
-use crate::names::{escaped, fit_words};
-use crate::process::start_thread;
+use crate::args::Run;
+use crate::process::{Exit, Failure, start_thread, width_of};
 use crate::server::{self, Store};
-use crate::settings::LONGEST;
-use crate::{duration, kind};
+use crate::settings::{LONGEST, Server};
+use crate::words::{duration, escaped, fit_words, held_by};
 
 /// How often the progress line is updated; each update costs one round trip.
 const EVERY: Duration = Duration::from_secs(1);
@@ -100,7 +98,7 @@ pub(super) fn connect(server: &Server, options: &Run, signals: &Receiver<i32>) -
         Ok(Ok((client, store))) => Ok(Connected::To(client, store)),
         Ok(Err(mut failure)) => {
             if failure.exit == Exit::Unavailable && !within.is_zero() {
-                failure.message += &format!("; tried for {}", duration::show(began.elapsed()));
+                failure.message += &format!("; tried for {}", duration(began.elapsed()));
             }
             Err(failure)
         }
@@ -222,9 +220,8 @@ impl Line {
     /// What matters most comes first: a narrow terminal has no room for the rest.
     fn show(&self, text: impl FnOnce() -> String) {
         if self.shown {
-            let width =
-                terminal_size::terminal_size_of(stderr()).map_or(80, |(width, _)| usize::from(width.0));
-            write(&format!("\r\x1b[K{}", fit_words(&text(), width.saturating_sub(1))));
+            let width = width_of(stderr()).saturating_sub(1);
+            write(&format!("\r\x1b[K{}", fit_words(&text(), width)));
         }
     }
 
@@ -285,7 +282,7 @@ fn held_up_by(lock: &Wanted, store: &Store) -> Result<String, Failure> {
         // The server said that the lock is busy, and may refuse to say more.
         Err(error) => return Ok(error.to_string()),
     };
-    let held_by = kind::held_by(&state);
+    let held_by = held_by(&state);
     let Some(left) = store.grace_left() else {
         return Ok(match (state.holders.is_empty(), state.waiting()) {
             (false, _) => held_by,
@@ -293,7 +290,7 @@ fn held_up_by(lock: &Wanted, store: &Store) -> Result<String, Failure> {
             (true, ahead) => format!("not held, but {ahead} in the queue before it"),
         });
     };
-    let left = duration::show(left);
+    let left = duration(left);
     let what = format!("{held_by}; the server has a new past, and grants no locks for {left} more");
     if state.holders.is_empty() { Err(Failure::new(Exit::Unavailable, what)) } else { Ok(what) }
 }

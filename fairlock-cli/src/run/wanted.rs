@@ -29,10 +29,8 @@ use fairlock::waits::{Request, UnlessCrowded, UnlessGranted};
 use fairlock::{Client, Guard, Lock, Lost, Result, Semaphore, TryLock};
 
 use crate::args::Run;
-use crate::duration;
-use crate::exit::Failure;
-use crate::kind::{self, holder_name};
-use crate::names::escaped;
+use crate::process::Failure;
+use crate::words::{capacity, escaped, how_long, name_of};
 
 /// # Errors
 /// For several names, and a kind or a condition that is for one.
@@ -247,22 +245,19 @@ impl Outer {
         let holder = state.holders.iter().find(is_outer)?;
         let taken: u64 = state.holders.iter().filter(is_outer).map(|holder| u64::from(holder.units)).sum();
         let name = escaped(lock.name());
-        let outer = format!("the command that this one runs under, {}", named(holder));
+        let since = how_long(",", holder.held_for);
+        let outer =
+            format!("the command that this one runs under, {}{since}", name_of(&holder.label, &holder.owner));
         if taken + u64::from(lock.units()) > u64::from(lock.capacity(state)) {
             let what = format!("{name} is held by {outer}: they would wait for each other");
             return Some(Failure::ours(what));
         }
         let has_room =
-            |waiter: &Waiter| taken + u64::from(waiter.units) <= u64::from(kind::capacity(state, waiter));
+            |waiter: &Waiter| taken + u64::from(waiter.units) <= u64::from(capacity(state, waiter));
         let stuck = state.queue.iter().find(|waiter| !waiter.is_absent() && !has_room(waiter))?;
-        let first = escaped(stuck.label.as_deref().unwrap_or_else(|| stuck.owner.as_str()));
+        let first = name_of(&stuck.label, &stuck.owner);
         Some(Failure::ours(format!(
             "{name}: {first} is ahead, and waits for {outer}: all would wait for ever"
         )))
     }
-}
-
-fn named(holder: &Holder) -> String {
-    let since = holder.held_for.map(|time| format!(", for {}", duration::show(time)));
-    holder_name(holder) + &since.unwrap_or_default()
 }

@@ -14,9 +14,8 @@ use fairlock::settings::{Discipline, Durability};
 use self::place::{Chosen, source};
 pub(crate) use self::table::LONGEST;
 use self::table::{RUN, SERVER};
-use crate::duration::{FORM, parse};
-use crate::exit::{Exit, Failure};
-use crate::names::{escaped, fit_name};
+use crate::process::{Exit, Failure};
+use crate::words::{FORM, escaped, fit_name, parse};
 
 /// The shortest `--lease`.
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_secs(1);

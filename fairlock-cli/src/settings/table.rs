@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock::settings::Discipline;
 
 use super::{Address, SHORTEST_LEASE, Server, Setting, Terms};
-use crate::duration::{self, within};
+use crate::words::{durability, within};
 
 /// The library's limits. Its shortest lease and place TTL are longer.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -79,7 +79,7 @@ pub(super) const SERVER: [Setting<Server>; 16] = [
         allowed: "true (also --durable alone), or other times than the defaults, as in trust=20s,skew=1s: a trust from 1s to 1h, a \
                   skew up to 1m",
         default: "they are not",
-        set: |server, text| put(&mut server.durable, duration::durability(text).map(Some)),
+        set: |server, text| put(&mut server.durable, durability(text).map(Some)),
     },
     Setting {
         name: "password-file",
