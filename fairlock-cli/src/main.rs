@@ -1,12 +1,11 @@
 //! `fairlock`, the command: runs programs under a distributed fair lock, and shows its holder and its waiters.
 //!
-//! `args` has the options, completions and the man page, `settings` those of the client, `server` connects, and each command has a file: `run/`, `take` (give, check), `show`,
-//! `ls`, `operator` (unlock, kick, migrate), `doctor`. `screen` repeats what `show` and `ls` show.
+//! `args` has the options, completions and the man page, `settings` those of the client, `server` connects (doctor, migrate), and each command has a file: `run/`, `take` (give, check), `show`,
+//! `ls`, `operator` (unlock, kick). `screen` repeats what `show` and `ls` show.
 //! `process` has exit codes, messages, signals and threads, `words` how durations, names and holders are written.
 
 mod args;
 mod blocked;
-mod doctor;
 mod ls;
 mod operator;
 mod process;
@@ -137,8 +136,8 @@ fn carry_out(args: &Args) -> Result<Exit, Failure> {
         Command::Ls(options) => ls::ls(&args.server, options),
         Command::Unlock(options) => operator::unlock(&args.server, options),
         Command::Kick(options) => operator::kick(&args.server, options),
-        Command::Doctor(options) => doctor::doctor(&args.server, options),
-        Command::Migrate(options) => operator::migrate(&args.server, options),
+        Command::Doctor(options) => server::doctor(&args.server, options),
+        Command::Migrate(options) => server::migrate(&args.server, options),
         Command::Completions { shell } => args::completions(*shell),
         Command::Man => args::man(),
     }

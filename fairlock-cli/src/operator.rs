@@ -1,12 +1,11 @@
 //! What an operator changes: `fairlock unlock` takes a lock from its holders, or from one of them, and `fairlock kick` moves a waiter to the
-//! tail of the queue, each after a question; `fairlock migrate` makes the tables in a PostgreSQL database, or prints the SQL that does.
+//! tail of the queue, each after a question.
 
-use fairlock::PostgresBackend;
 use fairlock::admin::{Admin, Holder, LockState, Waiter};
 use fairlock::owner::OwnerId;
 
-use crate::args::{Kick, Migrate, Unlock};
-use crate::process::{Exit, Failure, confirm, print, say};
+use crate::args::{Kick, Unlock};
+use crate::process::{Exit, Failure, confirm, say};
 use crate::server;
 use crate::settings::Server;
 use crate::show::read;
@@ -103,17 +102,6 @@ fn find_by_label(admin: &Admin, text: &str) -> Result<Option<(u64, Waiter)>, Fai
 fn no_place(options: &Kick) -> Result<Exit, Failure> {
     say(&format!("{} has no place in the queue of {}", escaped(&options.waiter), escaped(&options.name)));
     Ok(Exit::No)
-}
-
-pub(crate) fn migrate(server: &Server, options: &Migrate) -> Result<Exit, Failure> {
-    if options.print {
-        let _ = print(&PostgresBackend::migration())?;
-    } else {
-        let builder = server::postgres(server, None)
-            .ok_or_else(|| Failure::ours("migrate needs a database: --postgres, or FAIRLOCK_POSTGRES"))?;
-        builder.migrate().map_err(|error| server::explained(server, error))?;
-    }
-    Ok(Exit::Done)
 }
 
 /// Whether the text is this label, or one of the two parts of `label (host:pid)`.

@@ -1,6 +1,6 @@
 //! The settings of a client. The options, the environment variables, the help and the man page are made from `table`.
 
-pub(crate) mod place;
+mod place;
 mod table;
 
 use std::path::PathBuf;
