@@ -12,12 +12,12 @@ use fairlock::{Client, Error};
 use serde_json::{Value, json};
 
 use crate::args::Ls;
+use crate::operator::{self, read};
 use crate::process::{Exit, Failure};
 use crate::process::{JSON_VERSION, say};
 use crate::screen::{Picture, watch};
 use crate::server::{self, Store};
 use crate::settings::Server;
-use crate::show::{self, read};
 use crate::words::{capacity, escaped, held_by, how_long, name_of, units};
 
 /// How many waiters of each lock are read, and how many are printed unless they hold a lock that others wait for.
@@ -158,7 +158,7 @@ fn to_json(locks: &[Seen], deadlocks: &[Vec<Link>]) -> Value {
     json!({
         "version": JSON_VERSION,
         "deadlocks": deadlocks.iter().map(circle).collect::<Value>(),
-        "locks": waited_for.map(|lock| show::to_json(&lock.name, &lock.state, 0)).collect::<Value>(),
+        "locks": waited_for.map(|lock| operator::to_json(&lock.name, &lock.state, 0)).collect::<Value>(),
     })
 }
 

@@ -1,19 +1,17 @@
 //! `fairlock`, the command: runs programs under a distributed fair lock, and shows its holder and its waiters.
 //!
-//! `args` has the options, completions and the man page, `settings` those of the client, `server` connects (doctor, migrate), and each command has a file: `run/`, `take` (give, check), `show`,
-//! `ls`, `operator` (unlock, kick). `screen` repeats what `show` and `ls` show.
-//! `process` has exit codes, messages, signals and threads, `words` how durations, names and holders are written.
+//! `args` has the options, completions and the man page, `settings` the options of the client, `server` connects (doctor, migrate), and each
+//! command has a file: `run/`, `take` (give, check), `operator` (show, ls, unlock, kick), `blocked` (ls --blocked). `screen` repeats what is
+//! shown. `process` has exit codes, messages, signals and threads, `words` how durations, names and holders are written.
 
 mod args;
 mod blocked;
-mod ls;
 mod operator;
 mod process;
 mod run;
 mod screen;
 mod server;
 mod settings;
-mod show;
 mod take;
 mod words;
 
@@ -132,8 +130,9 @@ fn carry_out(args: &Args) -> Result<Exit, Failure> {
         Command::Take(options) => take::take(&args.server, options),
         Command::Give(options) => take::give(&args.server, options),
         Command::Check(options) => take::check(&args.server, options),
-        Command::Show(options) => show::show(&args.server, options),
-        Command::Ls(options) => ls::ls(&args.server, options),
+        Command::Show(options) => operator::show(&args.server, options),
+        Command::Ls(options) if options.blocked => blocked::blocked(&args.server, options),
+        Command::Ls(options) => operator::ls(&args.server, options),
         Command::Unlock(options) => operator::unlock(&args.server, options),
         Command::Kick(options) => operator::kick(&args.server, options),
         Command::Doctor(options) => server::doctor(&args.server, options),

@@ -36,7 +36,7 @@ const HOUSE: [(&str, &str); 8] = [
     ("fairlock-memory", "backend store plans"),
     (
         "fairlock-cli",
-        "run take operator ls blocked show screen server args settings process words",
+        "run take blocked operator screen server args settings process words",
     ),
 ];
 
