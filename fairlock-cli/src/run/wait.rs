@@ -14,9 +14,8 @@ use fairlock::{Client, Guard, Lost, TryLock};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
 
-use super::LAST_WORDS;
 use super::minder::{Minder, collect};
-use super::wanted::{HESITATION, Holds, Outer, Wanted};
+use super::{HESITATION, Holds, LAST_WORDS, Outer, Wanted};
 use crate::args::Run;
 use crate::process::{Exit, Failure, start_thread, width_of};
 use crate::server::{self, Store};
@@ -254,7 +253,7 @@ impl Progress<'_> {
             Some(0) => "next in the queue, ".to_owned(),
             Some(ahead) => format!("{ahead} ahead, "),
         };
-        let (name, waited) = (escaped(self.lock.name()), self.since.elapsed().as_secs());
+        let (name, waited) = (escaped(self.lock.admin.name()), self.since.elapsed().as_secs());
         let held_up = held_up_by(self.lock, self.store).unwrap_or_else(|failure| failure.message);
         format!("{name}: {place}waiting for {waited}s; {held_up}")
     }
@@ -276,7 +275,7 @@ fn busy(lock: &Wanted, store: &Store, outer: &Outer, why: &Busy) -> Waited {
 /// # Errors
 /// If the server is gone by now. And if it grants nothing to anyone: a free lock in a grace is no lock that another owner has.
 fn held_up_by(lock: &Wanted, store: &Store) -> Result<String, Failure> {
-    let state = match lock.look(0..0) {
+    let state = match lock.admin.inspect_queue(0..0) {
         Ok(state) => state,
         Err(error) if error.is_transient() => return Err(error.into()),
         // The server said that the lock is busy, and may refuse to say more.
