@@ -11,14 +11,14 @@ use fairlock::owner::OwnerId;
 use fairlock::{Client, Error};
 use serde_json::{Value, json};
 
-use crate::args::{Ls, Server};
-use crate::exit::{Exit, Failure};
-use crate::kind::{capacity, held_by, units};
-use crate::names::escaped;
-use crate::report::{JSON_VERSION, say};
+use crate::args::Ls;
+use crate::operator::{self, read};
+use crate::process::{Exit, Failure};
+use crate::process::{JSON_VERSION, say};
 use crate::screen::{Picture, watch};
 use crate::server::{self, Store};
-use crate::{duration, show};
+use crate::settings::Server;
+use crate::words::{capacity, escaped, held_by, how_long, name_of, units};
 
 /// How many waiters of each lock are read, and how many are printed unless they hold a lock that others wait for.
 const READ: u64 = 500;
@@ -63,7 +63,7 @@ fn look(store: &Store, client: &Client, pattern: Option<&str>) -> Result<(Vec<Se
     let mut locks = Vec::new();
     for (name, mut state) in found {
         if state.waiting() > 0 {
-            state = show::read(&client.admin(name.as_str())?, 0, READ)?;
+            state = read(&client.admin(name.as_str())?, 0, READ)?;
         }
         locks.push(Seen { name: name.as_str().to_owned(), state });
     }
@@ -97,7 +97,7 @@ fn to_text(locks: &[Seen], deadlocks: &[Vec<Link>]) -> String {
 
 /// What an owner of a deadlock has and wants.
 fn in_words(link: &Link) -> String {
-    let name = name_of(link.waiter);
+    let name = name_of(&link.waiter.label, &link.waiter.owner);
     let (lock, blocks) = (escaped(&link.lock.name), escaped(&link.blocks.name));
     match link.hold {
         Some(_) => format!("{name} has {blocks} and waits for {lock}"),
@@ -132,13 +132,8 @@ impl<'a> Tree<'a> {
             }
             let wants =
                 units(&lock.state, waiter.units).map(|units| format!(", {units}")).unwrap_or_default();
-            let time = waiter.waiting.map(|time| format!(", waiting for {}", duration::show(time)));
-            let _ = writeln!(
-                self.text,
-                "{indent}  {number}  {}{wants}{}",
-                name_of(waiter),
-                time.unwrap_or_default()
-            );
+            let (name, time) = (name_of(&waiter.label, &waiter.owner), how_long(", waiting", waiter.waiting));
+            let _ = writeln!(self.text, "{indent}  {number}  {name}{wants}{time}");
             holds.into_iter().for_each(|held| self.lock(held, depth + 1));
         }
         more += usize::try_from(lock.state.queue_length)
@@ -148,11 +143,6 @@ impl<'a> Tree<'a> {
             let _ = writeln!(self.text, "{indent}  and {more} more");
         }
     }
-}
-
-/// The label, or the owner.
-fn name_of(waiter: &Waiter) -> String {
-    escaped(waiter.label.as_deref().unwrap_or_else(|| waiter.owner.as_str()))
 }
 
 /// The deadlocks, and the locks that are waited for, in the form of `show --json`.
@@ -168,7 +158,7 @@ fn to_json(locks: &[Seen], deadlocks: &[Vec<Link>]) -> Value {
     json!({
         "version": JSON_VERSION,
         "deadlocks": deadlocks.iter().map(circle).collect::<Value>(),
-        "locks": waited_for.map(|lock| show::to_json(&lock.name, &lock.state, 0)).collect::<Value>(),
+        "locks": waited_for.map(|lock| operator::to_json(&lock.name, &lock.state, 0)).collect::<Value>(),
     })
 }
 

@@ -1,27 +1,19 @@
 //! `fairlock`, the command: runs programs under a distributed fair lock, and shows its holder and its waiters.
 //!
-//! `args` has the options, `settings` those of the client, `server` connects, and each command has a file: `run/`, `take` (give, check), `show`,
-//! `ls`, `operator` (unlock, migrate), `doctor`, `manual` (completions and man page). `screen` repeats what `show` and `ls` show.
-//! `kind` finds out which kind of lock a name is. `exit` has the exit codes.
+//! `args` has the options, completions and the man page, `settings` the options of the client, `server` connects (doctor, migrate), and each
+//! command has a file: `run/`, `take` (give, check), `operator` (show, ls, unlock), `blocked` (ls --blocked). `screen` repeats what is
+//! shown. `process` has exit codes, messages, signals and threads, `words` how durations, names and holders are written.
 
 mod args;
 mod blocked;
-mod doctor;
-mod duration;
-mod exit;
-mod kind;
-mod ls;
-mod manual;
-mod names;
 mod operator;
 mod process;
-mod report;
 mod run;
 mod screen;
 mod server;
 mod settings;
-mod show;
 mod take;
+mod words;
 
 use std::process::ExitCode;
 
@@ -29,8 +21,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{FromArgMatches, Parser};
 
 use args::{Args, Command, MINDER, Minder, Run};
-use exit::{Exit, Failure};
-use names::{escaped, without_addresses};
+use process::{Exit, Failure};
+use words::escaped;
 
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|first| first == MINDER) {
@@ -48,7 +40,7 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(failure) => {
             if !failure.message.is_empty() {
-                report::say(&failure.message);
+                process::say(&failure.message);
             }
             failure.exit.into()
         }
@@ -59,11 +51,11 @@ fn main() -> ExitCode {
 fn answer(mut error: clap::Error) -> Result<Exit, Failure> {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            report::printed(error.print())?;
+            process::printed(error.print())?;
             return Ok(Exit::Done);
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            report::printed(Args::briefly().print_help())?;
+            process::printed(Args::briefly().print_help())?;
             return Ok(Exit::Failed);
         }
         _ => {}
@@ -116,22 +108,47 @@ fn without_program() -> String {
     }
 }
 
+/// Leaves only the scheme of each server address, which may contain a password.
+fn without_addresses(text: &str) -> String {
+    let mut parts = text.split("://");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(char::is_whitespace).unwrap_or(part.len());
+        let quote = if part[..end].ends_with('\'') { "'" } else { "" };
+        shown.push_str(&format!("://…{quote}{}", &part[end..]));
+    }
+    shown
+}
+
 fn carry_out(args: &Args) -> Result<Exit, Failure> {
-    report::set_level(args.verbose, !matches!(&args.command, Command::Run(run) if !run.quiet));
+    process::set_level(args.verbose, !matches!(&args.command, Command::Run(run) if !run.quiet));
     if !matches!(args.command, Command::Run(_)) {
-        exit::end_by_signals();
+        process::end_by_signals();
     }
     match &args.command {
         Command::Run(options) => run::run(&args.server, options),
         Command::Take(options) => take::take(&args.server, options),
         Command::Give(options) => take::give(&args.server, options),
         Command::Check(options) => take::check(&args.server, options),
-        Command::Show(options) => show::show(&args.server, options),
-        Command::Ls(options) => ls::ls(&args.server, options),
+        Command::Show(options) => operator::show(&args.server, options),
+        Command::Ls(options) if options.blocked => blocked::blocked(&args.server, options),
+        Command::Ls(options) => operator::ls(&args.server, options),
         Command::Unlock(options) => operator::unlock(&args.server, options),
-        Command::Doctor(options) => doctor::doctor(&args.server, options),
-        Command::Migrate(options) => operator::migrate(&args.server, options),
-        Command::Completions { shell } => manual::completions(*shell),
-        Command::Man => manual::man(),
+        Command::Doctor(options) => server::doctor(&args.server, options),
+        Command::Migrate(options) => server::migrate(&args.server, options),
+        Command::Completions { shell } => args::completions(*shell),
+        Command::Man => args::man(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_not_repeated() {
+        let text = "unexpected 'redis://u:it's@h' found\n\nunix:///a?pass=b redis://c";
+        assert_eq!(without_addresses(text), "unexpected 'redis://…' found\n\nunix://… redis://…");
+        assert_eq!(without_addresses("no address"), "no address");
     }
 }

@@ -19,10 +19,8 @@ use signal_hook::consts::{SIGTSTP, SIGWINCH};
 use signal_hook::low_level::emulate_default_handler;
 use terminal_size::{Height, Width, terminal_size_of};
 
-use crate::duration;
-use crate::exit::{ENDS, Exit, Failure, die_by, end_by_signals_no_more, hear};
-use crate::names::{columns, escaped, fit_name, fit_words, fitting};
-use crate::report::{Reader, print, printed};
+use crate::process::{ENDS, Exit, Failure, Reader, die_by, end_by_signals_no_more, hear, print, printed};
+use crate::words::{columns, duration, escaped, fit_name, fit_words, fitting};
 
 /// Writes what `look` returns: once, or once every interval until that fails or nobody reads it. `picture`: for a screen, if it is not
 /// to be JSON.
@@ -218,7 +216,7 @@ impl Shown {
     fn lines(&self, screen: usize, height: usize) -> Vec<String> {
         let Picture { head, text, columns, rows, more } = &self.picture;
         let width = screen.max(20) - 1;
-        let mut lines = vec![format!("{head}; every {}", duration::show(self.pause)), self.note()];
+        let mut lines = vec![format!("{head}; every {}", duration(self.pause)), self.note()];
         lines.iter_mut().for_each(|line| *line = fit_words(&escaped(line), width));
         let text: Vec<String> = text.iter().flat_map(|line| wrapped(line, width)).collect();
         if !columns.is_empty() {
@@ -244,8 +242,8 @@ impl Shown {
     fn note(&self) -> String {
         let silent = self.seen_at.map_or(Duration::ZERO, |at| at.elapsed().saturating_sub(self.pause));
         match &self.failure {
-            Some(failure) => format!("no answer for {}: {failure}", duration::show(silent)),
-            None if silent >= Duration::from_secs(2) => format!("no answer for {}", duration::show(silent)),
+            Some(failure) => format!("no answer for {}: {failure}", duration(silent)),
+            None if silent >= Duration::from_secs(2) => format!("no answer for {}", duration(silent)),
             None if self.gone.is_empty() => String::new(),
             None => format!("gone: {}", self.gone.join(", ")),
         }
@@ -442,7 +440,7 @@ mod tests {
                 Ok(Picture { columns, ..Picture::default() })
             };
             let failure = show(Duration::from_millis(100), look).unwrap_err();
-            crate::report::say(&failure.message);
+            crate::process::say(&failure.message);
             std::process::exit(failure.exit.code().into());
         }
         for (role, words) in [("draws", "overflow"), ("looks", "the look panics")] {

@@ -28,12 +28,13 @@ use fairlock::{Error, TryLock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open, setsid};
 
-use crate::args::{Hold, Server, Take};
-use crate::exit::{ENDS, Exit, Failure, channel_of};
-use crate::names::escaped;
+use crate::args::{Hold, Take};
+use crate::process::{ENDS, Exit, Failure, channel_of};
+use crate::process::{Reader, print};
 use crate::process::{Stat, lines_of_input, start_thread};
-use crate::report::{Reader, print};
 use crate::server;
+use crate::settings::Server;
+use crate::words::escaped;
 
 /// What the text stands behind, and the variable that has it for `give` and `check`.
 const HOLD: &str = "FAIRLOCK_HOLD";

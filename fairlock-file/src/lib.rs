@@ -70,24 +70,18 @@
 //! clocks by which holders measure their leases.
 //!
 //! ```text
-//!  backend   impl Backend: one step on one file   ◄── locks   what operators ask: lists, the doctor
-//!     ├► wake_ups   a socket and a thread for each client   └► watch   the processes that waiters wait for   sweep
-//!     ├► lock_files   opened, locked, kept open   └► slots   what a file keeps
-//!     └► presence   which clients live   dir   the directory, names of files, modes   machine   clock, boot   failure   errors
+//!  backend   impl Backend: one step on one file; what operators ask: lists, the doctor
+//!     ├► wake_ups     the thread of each client: a socket, the processes that waiters wait for, the sweep
+//!     └► lock_files   opened, locked, kept open   └► slots   what a file keeps
+//!          └► machine   the directory, names of files, modes, errors; clock, boot; which clients live
 //! ```
 #![cfg(unix)]
 
 mod backend;
-mod dir;
-mod failure;
 mod lock_files;
-mod locks;
 mod machine;
-mod presence;
 mod slots;
-mod sweep;
 mod wake_ups;
-mod watch;
 
 #[cfg(test)]
 mod tests;

@@ -17,9 +17,7 @@ use fairlock_core::LockName;
 use fairlock_core::backend::{BackendError, BackendErrorKind};
 use fairlock_rules::LockEntry;
 
-use crate::dir::{self, Dir};
-use crate::failure::failure;
-use crate::machine::{self, Machine};
+use crate::machine::{self, Dir, Machine, failure};
 use crate::slots::{Content, State};
 
 /// How many files stay open.
@@ -96,11 +94,11 @@ impl LockFiles {
             wait_for(&open.file, (give_up_at, pause), format_args!("lock {lock}")).inspect_err(|_| {
                 // Not one that others write meanwhile, as in a crowd; and a single look says nothing.
                 let found = open.file.metadata().ok().filter(|_| !left.is_zero());
-                let is_still = found.is_some_and(|found| dir::is_older(&found, left));
+                let is_still = found.is_some_and(|found| machine::is_older(&found, left));
                 used.is_stuck.fetch_or(is_still, Ordering::Relaxed);
             })?;
             // The file may have lost its name before it was ours, and keep another one: then the lock is a new file.
-            let is_at = is_at(&open.path, open.identity);
+            let is_at = machine::is_at(&open.path, open.identity);
             if is_at.map_err(|error| failure(format_args!("the file {}", open.path.display()), error))? {
                 break open;
             }
@@ -138,12 +136,12 @@ impl LockFiles {
     /// First without `O_CREAT`: the system may refuse that for the file of another user in a sticky directory.
     fn open_or_make(&self, lock: &LockName, path: &Path) -> io::Result<Open> {
         loop {
-            match dir::open(path, true) {
+            match machine::open(path, true) {
                 Err(error) if error.kind() == ErrorKind::NotFound => self.make(lock, path)?,
                 opened => {
                     let file = opened?;
                     let found = file.metadata()?;
-                    let identity = dir::identity(&found);
+                    let identity = machine::identity(&found);
                     if found.nlink() > 1 {
                         self.dir.remove_first_name(identity);
                     }
@@ -203,14 +201,6 @@ fn holder_of(file: &File) -> Option<u32> {
     let mut words = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let line = words.find(|words| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&&*id))?;
     line[4].parse().ok().filter(|id| *id > 0)
-}
-
-/// Whether this file still has this name.
-pub(crate) fn is_at(path: &Path, identity: (u64, u64)) -> io::Result<bool> {
-    match dir::identity_of(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        found => Ok(found? == identity),
-    }
 }
 
 #[cfg(test)]

@@ -16,9 +16,7 @@ use fairlock_core::backend::{BackendError, BackendErrorKind, RequestId};
 use fairlock_core::{LockName, OwnerId};
 use fairlock_rules::{DecodeError, LockEntry};
 
-use crate::dir::{Dir, is_of_new_file};
-use crate::machine;
-use crate::presence;
+use crate::machine::{self, Dir, is_of_new_file};
 
 /// Its last byte is the number of the layout, as a digit. See `docs/versions.md` before you change what is written.
 const MAGIC: u64 = u64::from_le_bytes(*b"fairloc2");
@@ -193,7 +191,7 @@ impl State {
         }
         let nobody = OwnerId::new("");
         let holders = |entry| LockEntry::ahead_of(entry, &nobody, RequestId::new(0), usize::MAX);
-        let lives = |owner: &&OwnerId| presence::lives(dir, owner.client()) == Some(true);
+        let lives = |owner: &&OwnerId| machine::lives(dir, owner.client()) == Some(true);
         let Some(owner) = self.former.iter().flat_map(holders).find(lives) else { return Ok(()) };
         let message = format!(
             "its holder {owner} lives and sees another boot_id: is one of the two processes in a container?"

@@ -31,12 +31,12 @@ const HOUSE: [(&str, &str); 8] = [
     ("fairlock-rules", "lock_entry queue interest context wake_up bytes pattern"),
     (
         "fairlock-file",
-        "locks backend wake_ups watch sweep lock_files slots presence dir machine failure",
+        "backend wake_ups lock_files slots machine",
     ),
     ("fairlock-memory", "backend store plans"),
     (
         "fairlock-cli",
-        "run take doctor operator ls blocked show kind screen manual server report args settings names process exit duration",
+        "run take blocked operator screen server args settings process words",
     ),
 ];
 

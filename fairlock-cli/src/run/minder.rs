@@ -54,11 +54,11 @@ use nix::unistd::{Pid, getpgrp, setpgid};
 use rustix::process::{Pid as Process, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 
-use super::wanted::names;
-use crate::args::{self, MINDER, Run, Server};
-use crate::exit::{Exit, Failure};
-use crate::process::{Stat, lines_of_input, start_thread};
+use super::names;
+use crate::args::{self, MINDER, Run};
+use crate::process::{Exit, Failure, Stat, lines_of_input, start_thread};
 use crate::server::{self, Store};
+use crate::settings::Server;
 
 /// The minder, seen from fairlock.
 #[derive(Debug)]
@@ -67,9 +67,9 @@ pub(super) struct Minder {
     process: Option<Child>,
     to_minder: ChildStdin,
     /// A word when the minder is ready, and one when it begins to end the program. Closed when the minder is gone.
-    said: Receiver<()>,
+    pub(super) said: Receiver<()>,
     /// The minder ends the program, or was killed.
-    ending: bool,
+    pub(super) ending: bool,
 }
 
 impl Minder {
@@ -127,16 +127,6 @@ impl Minder {
     /// Another owner may have the lock already.
     pub(super) fn taken(&mut self) {
         let _ = writeln!(self.to_minder, "taken");
-    }
-
-    /// What the minder says.
-    pub(super) fn words(&self) -> &Receiver<()> {
-        &self.said
-    }
-
-    /// The minder has said that it ends the program, or was killed.
-    pub(super) fn ends_it(&mut self) {
-        self.ending = true;
     }
 
     /// The program has ended: whether the minder ended it, or was killed itself. If so, the rest of the program's group is

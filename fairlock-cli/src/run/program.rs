@@ -23,12 +23,11 @@ use signal_hook::consts::{
 };
 
 use super::minder::Minder;
-use super::reserve;
 use super::wait::Outside;
-use super::wanted::{Holds, Outer};
+use super::{Holds, Outer, reserve};
 use crate::args::Run;
-use crate::exit::{Exit, Failure, channel_of};
-use crate::names::escaped;
+use crate::process::{Exit, Failure, channel_of};
+use crate::words::escaped;
 
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +51,7 @@ pub(super) fn run(
     let certain = || holds.valid_for().saturating_sub(reserve(options));
     minder.certain_for(certain);
     let mut program = Program::start(options, holds, minder, outside.outer)?;
-    let mut words = minder.words().clone();
+    let mut words = minder.said.clone();
     // Renewals come every third of the lease, and this is often enough to pass each of them on.
     let renewed = tick((options.terms.lease() / 20).clamp(Duration::from_millis(10), Duration::from_secs(1)));
     loop {
@@ -71,11 +70,11 @@ pub(super) fn run(
                 minder.taken();
             },
             recv(words) -> said => {
-                minder.ends_it();
+                minder.ending = true;
                 // It was killed: without it, the program must not go on.
                 if said.is_err() {
                     words = never();
-                    program.kill();
+                    let _ = killpg(program.group, Signal::SIGKILL);
                 }
             },
         }
@@ -144,7 +143,7 @@ impl Program {
         if outer.are_none() {
             command.env_remove("FAIRLOCK_OUTER");
         } else {
-            command.env("FAIRLOCK_OUTER", outer.words());
+            command.env("FAIRLOCK_OUTER", outer.0.join(" "));
         }
         let child = command.spawn().map_err(|error| not_run(words[0], &error))?;
         let process = Pid::from_raw(child.id().cast_signed());
@@ -161,10 +160,6 @@ impl Program {
         if let Ok(signal) = Signal::try_from(signal) {
             let _ = killpg(self.group, signal);
         }
-    }
-
-    fn kill(&self) {
-        let _ = killpg(self.group, Signal::SIGKILL);
     }
 
     /// Checks whether it has stopped or ended. Only this thread waits for children, so its process id can't have been reused.

@@ -14,16 +14,13 @@ use fairlock::{Client, Guard, Lost, TryLock};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
 
-use super::LAST_WORDS;
 use super::minder::{Minder, collect};
-use super::wanted::{HESITATION, Holds, Outer, Wanted};
-use crate::args::{Run, Server};
-use crate::exit::{Exit, Failure};
-use crate::names::{escaped, fit_words};
-use crate::process::start_thread;
+use super::{HESITATION, Holds, LAST_WORDS, Outer, Wanted};
+use crate::args::Run;
+use crate::process::{Exit, Failure, start_thread, width_of};
 use crate::server::{self, Store};
-use crate::settings::LONGEST;
-use crate::{duration, kind};
+use crate::settings::{LONGEST, Server};
+use crate::words::{duration, escaped, fit_words, held_by};
 
 /// How often the progress line is updated; each update costs one round trip.
 const EVERY: Duration = Duration::from_secs(1);
@@ -100,7 +97,7 @@ pub(super) fn connect(server: &Server, options: &Run, signals: &Receiver<i32>) -
         Ok(Ok((client, store))) => Ok(Connected::To(client, store)),
         Ok(Err(mut failure)) => {
             if failure.exit == Exit::Unavailable && !within.is_zero() {
-                failure.message += &format!("; tried for {}", duration::show(began.elapsed()));
+                failure.message += &format!("; tried for {}", duration(began.elapsed()));
             }
             Err(failure)
         }
@@ -222,9 +219,8 @@ impl Line {
     /// What matters most comes first: a narrow terminal has no room for the rest.
     fn show(&self, text: impl FnOnce() -> String) {
         if self.shown {
-            let width =
-                terminal_size::terminal_size_of(stderr()).map_or(80, |(width, _)| usize::from(width.0));
-            write(&format!("\r\x1b[K{}", fit_words(&text(), width.saturating_sub(1))));
+            let width = width_of(stderr()).saturating_sub(1);
+            write(&format!("\r\x1b[K{}", fit_words(&text(), width)));
         }
     }
 
@@ -257,7 +253,7 @@ impl Progress<'_> {
             Some(0) => "next in the queue, ".to_owned(),
             Some(ahead) => format!("{ahead} ahead, "),
         };
-        let (name, waited) = (escaped(self.lock.name()), self.since.elapsed().as_secs());
+        let (name, waited) = (escaped(self.lock.admin.name()), self.since.elapsed().as_secs());
         let held_up = held_up_by(self.lock, self.store).unwrap_or_else(|failure| failure.message);
         format!("{name}: {place}waiting for {waited}s; {held_up}")
     }
@@ -279,13 +275,13 @@ fn busy(lock: &Wanted, store: &Store, outer: &Outer, why: &Busy) -> Waited {
 /// # Errors
 /// If the server is gone by now. And if it grants nothing to anyone: a free lock in a grace is no lock that another owner has.
 fn held_up_by(lock: &Wanted, store: &Store) -> Result<String, Failure> {
-    let state = match lock.look(0..0) {
+    let state = match lock.admin.inspect_queue(0..0) {
         Ok(state) => state,
         Err(error) if error.is_transient() => return Err(error.into()),
         // The server said that the lock is busy, and may refuse to say more.
         Err(error) => return Ok(error.to_string()),
     };
-    let held_by = kind::held_by(&state);
+    let held_by = held_by(&state);
     let Some(left) = store.grace_left() else {
         return Ok(match (state.holders.is_empty(), state.waiting()) {
             (false, _) => held_by,
@@ -293,7 +289,7 @@ fn held_up_by(lock: &Wanted, store: &Store) -> Result<String, Failure> {
             (true, ahead) => format!("not held, but {ahead} in the queue before it"),
         });
     };
-    let left = duration::show(left);
+    let left = duration(left);
     let what = format!("{held_by}; the server has a new past, and grants no locks for {left} more");
     if state.holders.is_empty() { Err(Failure::new(Exit::Unavailable, what)) } else { Ok(what) }
 }

@@ -1,6 +1,6 @@
-//! The settings of a client. The options, the environment variables, the help and the man page are made from `table`.
+//! The settings of a client, and which place they name: a Redis, a PostgreSQL, or the directory of this machine. The options, the environment
+//! variables, the help and the man page are made from `table`. What is meant for another place is refused.
 
-pub(crate) mod place;
 mod table;
 
 use std::path::PathBuf;
@@ -10,13 +10,12 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use fairlock::Error;
 use fairlock::settings::{Discipline, Durability};
+use nix::unistd::getuid;
 
-use self::place::{Chosen, source};
 pub(crate) use self::table::LONGEST;
 use self::table::{RUN, SERVER};
-use crate::duration::{FORM, parse};
-use crate::exit::{Exit, Failure};
-use crate::names::{escaped, fit_name};
+use crate::process::{Exit, Failure};
+use crate::words::{FORM, escaped, fit_name, parse};
 
 /// The shortest `--lease`.
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_secs(1);
@@ -25,7 +24,7 @@ pub(crate) const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 pub(crate) type Address = (String, u16);
 
 /// What every command needs to know of the server, and of the connection to it. None stands for the default of the library.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Server {
     /// At most one of these three is given.
     pub(crate) redis: Option<String>,
@@ -49,7 +48,7 @@ pub(crate) struct Server {
 }
 
 /// What only `run` needs to know of its holds and places.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Terms {
     pub(crate) lease: Option<Duration>,
     pub(crate) place_ttl: Option<Duration>,
@@ -69,8 +68,6 @@ struct Setting<T> {
     name: &'static str,
     /// What stands for the value in help.
     value: &'static str,
-    /// What the option means without a value.
-    alone: Option<&'static str>,
     /// Whether the short help has it.
     is_usual: bool,
     what: &'static str,
@@ -94,9 +91,10 @@ impl<T> Setting<T> {
         let option =
             Arg::new(*name).long(*name).value_name(self.value).help(help).hide_short_help(!self.is_usual);
         let option = option.allow_negative_numbers(true); // to say what is allowed
-        match self.alone {
-            Some(value) => option.num_args(0..=1).require_equals(true).default_missing_value(value),
-            None => option,
+        match *name {
+            // Alone it means the usual times.
+            "durable" => option.num_args(0..=1).require_equals(true).default_missing_value("true"),
+            _ => option,
         }
     }
 
@@ -161,11 +159,10 @@ impl Server {
             url.push(if url.contains('?') { '&' } else { '?' });
             url += &format!("{option}=");
             for byte in file.bytes() {
-                match byte {
-                    b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
-                        url.push(byte.into())
-                    }
-                    _ => url += &format!("%{byte:02X}"),
+                if byte.is_ascii_alphanumeric() || b"/.-_".contains(&byte) {
+                    url.push(byte.into());
+                } else {
+                    url += &format!("%{byte:02X}");
                 }
             }
         }
@@ -175,34 +172,22 @@ impl Server {
     /// The directory of the locks, if no server keeps them.
     pub(crate) fn on_this_machine(&self) -> Option<PathBuf> {
         let is_here = self.redis.is_none() && self.postgres.is_none();
-        is_here.then(|| self.dir.clone().unwrap_or_else(place::own_dir))
+        is_here.then(|| self.dir.clone().unwrap_or_else(own_dir))
     }
+}
 
-    /// With the defaults.
-    fn usual() -> Server {
-        Server {
-            redis: None,
-            postgres: None,
-            dir: None,
-            listen_on: None,
-            discipline: Discipline::HandOff,
-            durable: None,
-            password_file: None,
-            sentinel_login: None,
-            map: Vec::new(),
-            tls_files: Vec::new(),
-            connections: None,
-            connect_timeout: None,
-            response_timeout: None,
-            thread_wait: None,
-            variables: Vec::new(),
-        }
+/// One directory for all processes of a user, however each was started. So it depends on nothing but the user: not on `XDG_RUNTIME_DIR`, nor
+/// on `/run/user/UID`, which a job of cron does not have before the user logs in, and which goes with the session.
+fn own_dir() -> PathBuf {
+    match getuid() {
+        root if root.is_root() => "/run/fairlock".into(),
+        user => format!("/tmp/fairlock-{user}").into(),
     }
 }
 
 impl FromArgMatches for Server {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Server, clap::Error> {
-        let mut server = Server::usual();
+        let mut server = Server::default();
         let chosen = Chosen::of(matches)?;
         server.variables = read(&SERVER, &chosen.ignored(), &mut server, matches)?;
         chosen.refuse(matches)?;
@@ -231,9 +216,146 @@ impl clap::Args for Server {
     }
 }
 
+/// Where locks are kept, and the settings that mean something there alone; the first names the place.
+struct Place {
+    settings: &'static [&'static str],
+    /// Completes `SETTING is for`.
+    name: &'static str,
+}
+
+const PLACES: [Place; 3] = [
+    Place {
+        settings: &["redis", "discipline", "durable", "sentinel-login", "map", "thread-wait"],
+        name: "Redis: give --redis, or FAIRLOCK_REDIS",
+    },
+    Place { settings: &["postgres", "listen-on"], name: "PostgreSQL: give --postgres, or FAIRLOCK_POSTGRES" },
+    Place { settings: &["dir"], name: "the locks of this machine" },
+];
+const REDIS: usize = 0;
+const POSTGRES: usize = 1;
+const MACHINE: usize = 2;
+
+/// What means nothing where no server is.
+const OF_SERVERS: &[&str] = &[
+    "password-file",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "connections",
+    "connect-timeout",
+    "response-timeout",
+];
+
+fn setting(name: &str) -> Option<&'static Setting<Server>> {
+    SERVER.iter().find(|setting| setting.name == name)
+}
+
+/// Where the setting is given.
+fn source(name: &str, matches: &ArgMatches) -> Option<String> {
+    setting(name)?.given(matches).map(|(source, _)| source)
+}
+
+fn is_option(source: &str) -> bool {
+    source.starts_with('-')
+}
+
+/// Which place the settings name, and what else they name.
+struct Chosen {
+    place: usize,
+    /// The places whose variables are for other programs: each is named by a variable, and another place by an option.
+    others: Vec<usize>,
+}
+
+impl Chosen {
+    /// An option goes before a variable. Without either the locks are those of this machine.
+    ///
+    /// # Errors
+    /// Two places are named alike.
+    fn of(matches: &ArgMatches) -> Result<Chosen, clap::Error> {
+        let named =
+            |(at, place): (usize, &Place)| source(place.settings[0], matches).map(|source| (at, source));
+        let given: Vec<(usize, String)> = PLACES.iter().enumerate().filter_map(named).collect();
+        let options: Vec<&(usize, String)> = given.iter().filter(|(_, source)| is_option(source)).collect();
+        let asks_no_server = ONE_STORE.contains(&matches.subcommand_name().unwrap_or_default());
+        let place = match (&options[..], &given[..]) {
+            ([(_, one), (_, another), ..], _) => {
+                return Err(wrong(format!("{one} and {another} name two places: give one of them")));
+            }
+            ([(at, _)], _) | ([], [(at, _)]) => *at,
+            ([], []) => {
+                if !asks_no_server {
+                    refuse_empty()?;
+                }
+                MACHINE
+            }
+            ([], _) if asks_no_server => POSTGRES,
+            ([], [(one_at, one), (another_at, another), ..]) => {
+                let [a, b] = [one_at, another_at].map(|at| PLACES[*at].settings[0]);
+                return Err(wrong(format!(
+                    "{one} and {another} name two places: choose by --{a} or --{b}, or unset one, as `env -u {another} \
+                     fairlock …` does"
+                )));
+            }
+        };
+        Ok(Chosen { place, others: given.iter().map(|(at, _)| *at).filter(|at| *at != place).collect() })
+    }
+
+    /// The variables that say nothing here.
+    fn ignored(&self) -> Vec<&'static str> {
+        let mut ignored: Vec<_> = self.others.iter().flat_map(|at| PLACES[*at].settings).copied().collect();
+        if self.place == MACHINE && !self.others.is_empty() {
+            ignored.extend(OF_SERVERS);
+        }
+        ignored
+    }
+
+    /// # Errors
+    /// For a setting that is meant here and is for another place.
+    fn refuse(&self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        let ignored = self.ignored();
+        let is_meant =
+            |name: &&str| source(name, matches).filter(|by| is_option(by) || !ignored.contains(name));
+        // A setting that names a place was looked at before.
+        let first = |settings: &[&'static str]| settings.iter().find_map(is_meant);
+        for (at, place) in PLACES.iter().enumerate().filter(|(at, _)| *at != self.place) {
+            let Some(source) = first(&place.settings[1..]) else { continue };
+            let name = match (at, self.place) {
+                (REDIS, POSTGRES) => "Redis, and the server is PostgreSQL",
+                _ => place.name,
+            };
+            return Err(wrong(format!("{source} is for {name}")));
+        }
+        match first(OF_SERVERS) {
+            Some(source) if self.place == MACHINE => Err(wrong(format!(
+                "{source} is for servers, and these locks are on this machine: give --redis or --postgres, or their variables"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Programs of many machines must not take turns on this machine alone because a secret was not set.
+///
+/// # Errors
+/// The variable of a server's address is empty.
+fn refuse_empty() -> Result<(), clap::Error> {
+    let is_empty = |name: &String| std::env::var_os(name).is_some_and(|text| text.is_empty());
+    let variables =
+        PLACES[..MACHINE].iter().filter_map(|place| setting(place.settings[0])).map(Setting::variable);
+    match variables.into_iter().find(is_empty) {
+        Some(name) => Err(wrong(format!(
+            "{name} is empty: give the server's address, or unset it for the locks of this machine"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The commands that ask no server, or only a database.
+const ONE_STORE: [&str; 3] = ["migrate", "completions", "man"];
+
 impl FromArgMatches for Terms {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Terms, clap::Error> {
-        let mut terms = Terms { lease: None, place_ttl: None, outage_limit: None, label: None };
+        let mut terms = Terms::default();
         read(&RUN, &[], &mut terms, matches)?;
         Ok(terms)
     }
@@ -272,20 +394,15 @@ impl From<Error> for Failure {
 /// library's name stands there.
 pub(crate) fn with_option(words: &str, setting: Option<&str>) -> String {
     let Some(setting) = setting else { return words.to_owned() };
-    match option_for(setting) {
-        Some(option) => format!("{words} (--{option})"),
-        None => format!("{words} ({setting})"),
-    }
-}
-
-/// The option for a setting of the library.
-fn option_for(setting: &str) -> Option<&'static str> {
-    let names = SERVER.iter().map(|setting| setting.name).chain(RUN.iter().map(|setting| setting.name));
     let name = match setting {
         "trust" | "skew" => "durable".to_owned(),
         same => same.replace('_', "-"),
     };
-    names.into_iter().find(|known| *known == name)
+    let mut options = SERVER.iter().map(|setting| setting.name).chain(RUN.iter().map(|setting| setting.name));
+    match options.find(|known| *known == name) {
+        Some(option) => format!("{words} (--{option})"),
+        None => format!("{words} ({setting})"),
+    }
 }
 
 #[cfg(test)]
@@ -302,7 +419,7 @@ mod tests {
 
     #[test]
     fn what_the_tables_allow_is_what_they_say() {
-        let mut server = Server::usual();
+        let mut server = Server::default();
         for (name, good, bad) in [
             ("discipline", &["hand-off", "redisson"][..], &["Redisson", "java"][..]),
             ("durable", &["true", "trust=20s"], &["on", "trust:8s"]),
@@ -322,7 +439,7 @@ mod tests {
             assert_eq!(good.iter().filter(&mut is_refused).count(), 0, "{name}");
             assert_eq!(bad.iter().filter(&mut is_refused).count(), bad.len(), "{name}");
         }
-        let mut terms = Terms { lease: None, place_ttl: None, outage_limit: None, label: None };
+        let mut terms = Terms::default();
         for (name, good, bad) in [
             ("lease", ["1s", "36500d"], ["999ms", "36501d"]),
             ("place-ttl", ["500ms", "36500d"], ["499ms", "36501d"]),

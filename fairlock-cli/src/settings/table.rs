@@ -5,7 +5,7 @@ use std::time::Duration;
 use fairlock::settings::Discipline;
 
 use super::{Address, SHORTEST_LEASE, Server, Setting, Terms};
-use crate::duration::{self, within};
+use crate::words::{durability, within};
 
 /// The library's limits. Its shortest lease and place TTL are longer.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -20,58 +20,51 @@ pub(super) const SERVER: [Setting<Server>; 16] = [
     Setting {
         name: "redis",
         value: "URL",
-        alone: None,
         is_usual: true,
         what: "A server that keeps the locks, for the programs of many machines",
         allowed: "an address in one of the forms that `fairlock --help` lists (for PostgreSQL use --postgres)",
         default: "none: the locks are those of this machine",
-        set: |server, text| {
-            put(&mut server.redis, Some(text.to_owned()).filter(|url| !is_of_postgres(url)).map(Some))
-        },
+        set: |server, text| put(&mut server.redis, Some(text.to_owned()).filter(|url| !is_of_postgres(url))),
     },
     Setting {
         name: "postgres",
         value: "URL",
-        alone: None,
         is_usual: true,
         what: "A database, in place of Redis; `fairlock migrate` makes its tables",
         allowed: "an address of PostgreSQL, which begins with postgres: or postgresql: (for Redis use --redis)",
         default: "none",
         set: |server, text| {
-            put(&mut server.postgres, Some(text.to_owned()).filter(|url| is_of_postgres(url)).map(Some))
+            put(&mut server.postgres, Some(text.to_owned()).filter(|url| is_of_postgres(url)))
         },
     },
     Setting {
         name: "dir",
         value: "DIR",
-        alone: None,
         is_usual: true,
         what: "Where the locks of this machine are, which need no server. Users who are to share locks give one directory",
         allowed: "a directory of this machine, which is made if needed",
         default: "/tmp/fairlock-UID; for root /run/fairlock",
-        set: |server, text| put(&mut server.dir, std::path::absolute(text).ok().map(Some)),
+        set: |server, text| put(&mut server.dir, std::path::absolute(text).ok()),
     },
     Setting {
         name: "discipline",
         value: "WHICH",
-        alone: None,
         is_usual: true,
         what: "The queue to wait in, fairlock's own or that of Java's Redisson; all clients of a lock must use the same",
         allowed: "hand-off or redisson",
         default: "hand-off",
         set: |server, text| {
-            let discipline = match text {
-                "hand-off" => Some(Discipline::HandOff),
-                "redisson" => Some(Discipline::Redisson),
-                _ => None,
+            server.discipline = match text {
+                "hand-off" => Discipline::HandOff,
+                "redisson" => Discipline::Redisson,
+                _ => return None,
             };
-            put(&mut server.discipline, discipline)
+            Some(())
         },
     },
     Setting {
         name: "durable",
         value: "TIMES",
-        alone: Some("true"),
         is_usual: true,
         what: "All programs that use this server are durable, with these times; leases are at most the trust, and with \
                sentinels or a cluster three quarters of it. The first lock that is taken so begins the server's life (the key \
@@ -79,57 +72,55 @@ pub(super) const SERVER: [Setting<Server>; 16] = [
         allowed: "true (also --durable alone), or other times than the defaults, as in trust=20s,skew=1s: a trust from 1s to 1h, a \
                   skew up to 1m",
         default: "they are not",
-        set: |server, text| put(&mut server.durable, duration::durability(text).map(Some)),
+        set: |server, text| put(&mut server.durable, durability(text)),
     },
     Setting {
         name: "password-file",
         value: "FILE",
-        alone: None,
         is_usual: true,
         what: "A file with the password, in place of the address's password. The file is read for each connection, so a mounted secret \
                may be replaced",
         allowed: "the path of a file",
         default: "none",
-        set: |server, text| put(&mut server.password_file, Some(Some(text.into()))),
+        set: |server, text| put(&mut server.password_file, Some(text.into())),
     },
     Setting {
         name: "sentinel-login",
         value: "USER:PASSWORD",
-        alone: None,
         is_usual: false,
         what: "Another login for the sentinels than for the servers",
         allowed: "user and password with a colon between, or the password alone; only a colon for none",
         default: "that of the address",
         set: |server, text| {
             let (user, password) = text.split_once(':').unwrap_or(("", text));
-            put(&mut server.sentinel_login, Some(Some((user.to_owned(), password.to_owned()))))
+            put(&mut server.sentinel_login, Some((user.to_owned(), password.to_owned())))
         },
     },
     Setting {
         name: "map",
         value: "HOST:PORT=HOST:PORT",
-        alone: None,
         is_usual: false,
         what: "Where a server is reached from here that sentinels or a cluster announce by another address, as behind NAT; several with \
                commas between",
         allowed: "HOST:PORT=HOST:PORT, the announced address first",
         default: "addresses are taken as announced",
-        set: |server, text| put(&mut server.map, text.split(',').map(mapped).collect()),
+        set: |server, text| {
+            server.map = text.split(',').map(mapped).collect::<Option<_>>()?;
+            Some(())
+        },
     },
     Setting {
         name: "listen-on",
         value: "URL",
-        alone: None,
         is_usual: false,
         what: "The database's address for wake-ups, where --postgres names a pooler in transaction mode",
         allowed: "an address of PostgreSQL, with --postgres",
         default: "that of --postgres",
-        set: |server, text| put(&mut server.listen_on, Some(Some(text.to_owned()))),
+        set: |server, text| put(&mut server.listen_on, Some(text.to_owned())),
     },
     Setting {
         name: "sslrootcert",
         value: "FILE",
-        alone: None,
         is_usual: false,
         what: "With TLS: a file (PEM) of authorities, of which one has to have signed the server's certificate",
         allowed: "a file's path, or system",
@@ -139,7 +130,6 @@ pub(super) const SERVER: [Setting<Server>; 16] = [
     Setting {
         name: "sslcert",
         value: "FILE",
-        alone: None,
         is_usual: false,
         what: "With TLS: a file (PEM) of the client's certificate, for servers that ask for one; behind it the authorities in between",
         allowed: "a file's path",
@@ -149,7 +139,6 @@ pub(super) const SERVER: [Setting<Server>; 16] = [
     Setting {
         name: "sslkey",
         value: "FILE",
-        alone: None,
         is_usual: false,
         what: "With TLS: a file (PEM) of the private key of that certificate, not encrypted",
         allowed: "a file's path, with --sslcert",
@@ -159,44 +148,38 @@ pub(super) const SERVER: [Setting<Server>; 16] = [
     Setting {
         name: "connections",
         value: "N",
-        alone: None,
         is_usual: false,
         what: "How many connections to each server carry commands; one more listens",
         allowed: "a number from 1 to 8",
         default: "2, and up to 8 to a server that is far away, or to PostgreSQL",
-        set: |server, text| {
-            put(&mut server.connections, text.parse().ok().filter(|n| (1..=8).contains(n)).map(Some))
-        },
+        set: |server, text| put(&mut server.connections, text.parse().ok().filter(|n| (1..=8).contains(n))),
     },
     Setting {
         name: "connect-timeout",
         value: "TIME",
-        alone: None,
         is_usual: false,
         what: "How long connecting may take, including name look-up, TLS and login",
         allowed: "from 10ms to 1m",
         default: "1s",
-        set: |server, text| put(&mut server.connect_timeout, within(text, SHORTEST..=MINUTE).map(Some)),
+        set: |server, text| put(&mut server.connect_timeout, within(text, SHORTEST..=MINUTE)),
     },
     Setting {
         name: "response-timeout",
         value: "TIME",
-        alone: None,
         is_usual: false,
         what: "How long an answer may take, at most half of the lease",
         allowed: "from 10ms to 1m",
         default: "1s, or half of a shorter lease",
-        set: |server, text| put(&mut server.response_timeout, within(text, SHORTEST..=MINUTE).map(Some)),
+        set: |server, text| put(&mut server.response_timeout, within(text, SHORTEST..=MINUTE)),
     },
     Setting {
         name: "thread-wait",
         value: "TIME",
-        alone: None,
         is_usual: false,
         what: "How long a silent waiter in Redisson's queue counts as alive; Java's clients must use the same",
         allowed: "from 10ms to 1d, with --discipline redisson",
         default: "5m",
-        set: |server, text| put(&mut server.thread_wait, within(text, SHORTEST..=DAY).map(Some)),
+        set: |server, text| put(&mut server.thread_wait, within(text, SHORTEST..=DAY)),
     },
 ];
 
@@ -205,51 +188,47 @@ pub(super) const RUN: [Setting<Terms>; 4] = [
     Setting {
         name: "lease",
         value: "TIME",
-        alone: None,
         is_usual: true,
         what: "How long the server keeps the lock without a renewal; it is renewed every third of that",
         allowed: "from 1s to 36500d",
         default: "30s; with --durable the longest that the server grants: 10s, with a quorum 7.5s",
-        set: |terms, text| put(&mut terms.lease, within(text, SHORTEST_LEASE..=LONGEST).map(Some)),
+        set: |terms, text| put(&mut terms.lease, within(text, SHORTEST_LEASE..=LONGEST)),
     },
     Setting {
         name: "place-ttl",
         value: "TIME",
-        alone: None,
         is_usual: false,
         what: "How long the server keeps a place in the queue without a heartbeat; one comes every third of that",
         allowed: "from 500ms to 36500d",
         default: "5s",
-        set: |terms, text| put(&mut terms.place_ttl, within(text, SHORTEST_PLACE_TTL..=LONGEST).map(Some)),
+        set: |terms, text| put(&mut terms.place_ttl, within(text, SHORTEST_PLACE_TTL..=LONGEST)),
     },
     Setting {
         name: "outage-limit",
         value: "TIME",
-        alone: None,
         is_usual: false,
         what: "How long a wait goes on without any answer, also for a server that is full or away at the start without --wait, before it \
                ends with code 122",
         allowed: "from 10ms to 36500d",
         default: "10s; for locks of this machine none",
-        set: |terms, text| put(&mut terms.outage_limit, within(text, SHORTEST..=LONGEST).map(Some)),
+        set: |terms, text| put(&mut terms.outage_limit, within(text, SHORTEST..=LONGEST)),
     },
     Setting {
         name: "label",
         value: "TEXT",
-        alone: None,
         is_usual: true,
         what: "The name that others see, before host and process",
         allowed: "at most 128 bytes without control characters",
         default: "only host and process",
         set: |terms, text| {
             let is_short = text.len() <= LONGEST_LABEL && !text.contains(char::is_control);
-            put(&mut terms.label, is_short.then(|| Some(text.to_owned())))
+            put(&mut terms.label, is_short.then(|| text.to_owned()))
         },
     },
 ];
 
-fn put<V>(place: &mut V, value: Option<V>) -> Option<()> {
-    *place = value?;
+fn put<V>(place: &mut Option<V>, value: Option<V>) -> Option<()> {
+    *place = Some(value?);
     Some(())
 }
 

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::*;
-use crate::dir::FILE_MODE;
+use crate::machine::FILE_MODE;
 
 /// A length that no content has.
 const MANY: usize = LONGEST + 1;

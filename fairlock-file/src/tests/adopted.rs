@@ -8,7 +8,7 @@ use fairlock_core::{ClientId, OwnerId};
 
 use super::files::lock;
 use super::store::Place;
-use crate::{FileBackend, presence};
+use crate::{FileBackend, machine};
 
 const LEASE: Duration = Duration::from_secs(30);
 const REQUEST: RequestId = RequestId::new(1);
@@ -16,7 +16,7 @@ const REQUEST: RequestId = RequestId::new(1);
 /// An owner in a process of its own, which lives as long as the file is open.
 fn process(backend: &FileBackend) -> (OwnerId, File) {
     let client = ClientId::random().to_string();
-    (OwnerId::new(&format!("{client}:1")), presence::take(&backend.files.dir, &client).unwrap())
+    (OwnerId::new(&format!("{client}:1")), machine::take_presence(&backend.files.dir, &client).unwrap())
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_client_is_present_before_it_adopts() {
     let (place, lock) = (Place::new(), lock("x"));
     let hold = place.client().fair_lock("x").unwrap().lock().unwrap().hand_over().unwrap();
     let (adopter, dir) = (place.client(), place.open().files.dir.clone());
-    assert_eq!(presence::lives(&dir, &adopter.id().to_string()), Some(true));
+    assert_eq!(machine::lives(&dir, &adopter.id().to_string()), Some(true));
     let guard = adopter.adopt(&hold).unwrap();
     let state = place.open().inspect(&lock, 0..0).unwrap();
     assert_eq!(state.holder().unwrap().owner.client(), adopter.id().to_string());

@@ -12,9 +12,8 @@ use fairlock_core::{ClientId, Error, LockName};
 
 use super::store::Place;
 use crate::FileBackend;
-use crate::dir::Dir;
-use crate::failure::failure;
-use crate::presence;
+use crate::machine::{self, Dir, failure};
+
 use crate::slots::Content;
 
 pub(super) fn lock(name: &str) -> LockId {
@@ -137,7 +136,7 @@ fn an_owner_that_is_no_client_has_no_presence_file() {
     let client = ClientId::random().to_string();
     for (client, lives) in [("no-client", None), ("", None), ("c11e-47", None), (&client, Some(false))] {
         File::create(dir.here(client)).unwrap();
-        assert_eq!(presence::lives(&dir, client), lives, "{client}");
+        assert_eq!(machine::lives(&dir, client), lives, "{client}");
     }
 }
 
@@ -194,6 +193,6 @@ fn no_more_of_a_presence_is_read_than_a_number() {
     let client = ClientId::random().to_string();
     File::create(dir.here(&client)).unwrap().set_len(400 << 20).unwrap();
     let before = peak();
-    assert!(presence::process_of(&dir, &client).is_none());
+    assert!(machine::process_of(&dir, &client).is_none());
     assert!(peak() < before + 200, "{before} MB, then {}", peak()); // other tests use some
 }

@@ -11,7 +11,7 @@ use super::files::lock;
 use super::store::{DAYS, Place, make_old};
 use crate::FileBackend;
 use crate::machine::Machine;
-use crate::sweep::sweep;
+use crate::wake_ups::sweep;
 
 const REQUEST: RequestId = RequestId::new(1);
 const MONTH: Duration = Duration::from_secs(31 * 24 * 60 * 60);

@@ -14,9 +14,8 @@ use fairlock_rules::{WakeUp, WakeUpKind};
 use super::clients::Count;
 use super::store::{DAYS, Place, make_old};
 use crate::FileBackend;
-use crate::dir;
-use crate::sweep::sweep_if_due;
-use crate::wake_ups;
+use crate::machine;
+use crate::wake_ups::{self, sweep_if_due};
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
@@ -41,7 +40,7 @@ fn only_a_socket_of_ours_is_shared() {
     set_mode(&other, 0o600);
     fs::hard_link(&other, &second).unwrap();
     for name in [&link, &pipe, &second] {
-        assert!(dir::share(name).is_err(), "{}", name.display());
+        assert!(machine::share(name).is_err(), "{}", name.display());
     }
     assert_eq!([mode(&private), mode(&other)], [0o600; 2]);
 }

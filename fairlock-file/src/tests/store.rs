@@ -12,9 +12,8 @@ use fairlock_core::backend::{Backend, BackendErrorKind, LockId};
 use fairlock_core::{Client, ClientId, Error, LockKind, LockName, TryLock};
 
 use crate::FileBackend;
-use crate::dir::FILE_MODE;
-use crate::machine::Machine;
-use crate::sweep::{sweep, sweep_if_due};
+use crate::machine::{FILE_MODE, Machine};
+use crate::wake_ups::{sweep, sweep_if_due};
 
 /// A directory that does not exist yet.
 pub(super) struct Place(pub(super) PathBuf);
