@@ -222,6 +222,12 @@ pub fn permits_are_re_entrant_for_an_explicit_owner_only(harness: &impl Harness)
     let again = owned.try_acquire().unwrap().granted().unwrap();
     assert_eq!((again.token(), shared.admin().inspect().unwrap().taken()), (two.token(), 2));
     assert!(matches!(owned.acquire_many(3), Err(Error::Misuse { .. })));
+    let waiter = client.new_owner();
+    let request = shared.owned_by(&waiter).unwrap().request_many(4).unwrap();
+    let by_eight = client.semaphore("owner", 8).unwrap().owned_by(&waiter).unwrap();
+    assert!(matches!(by_eight.acquire(), Err(Error::Misuse { .. })), "the wait goes by the number five");
+    drop(request);
+    until("the request has left", || shared.admin().inspect().unwrap().queue_length == 0);
     let (one, other) = (shared.acquire().unwrap(), shared.acquire().unwrap());
     assert!(one.owner() != other.owner() && shared.admin().inspect().unwrap().taken() == 4);
     two.unlock().unwrap();

@@ -181,7 +181,7 @@ pub(crate) enum Joined {
     Held { token: FencingToken },
     /// The hold count is at its maximum.
     TooOften,
-    /// The claim is for a lock of another kind.
+    /// The claim is for a lock of another kind, or waits by another number of permits.
     OtherKind,
     /// The claim takes fewer units than the caller wants: the caller would wait for its own hold.
     TooFew,

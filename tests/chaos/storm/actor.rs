@@ -201,9 +201,9 @@ impl Actor {
 
     /// What may be wrong with this ask.
     fn reasons(&self, ask: Ask) -> Reasons {
-        // An owner that has fewer units, or waits for fewer. Other actors share the owners that have numbers.
-        let has_fewer = ask.units > 1 && !ask.is_anonymous();
-        let misuse = has_fewer && (ask.owner.is_some() || self.has_as_thread().any(|lock| lock == ask.lock));
+        // An owner that has fewer units, or waits for fewer, or by another number of permits. Other actors share the owners that have numbers.
+        let may_differ = (ask.units > 1 || self.world.program.resizes(ask.lock)) && !ask.is_anonymous();
+        let misuse = may_differ && (ask.owner.is_some() || self.has_as_thread().any(|lock| lock == ask.lock));
         Reasons { misuse, mismatch: self.world.program.mixes(ask.lock), ..Reasons::default() }
     }
 

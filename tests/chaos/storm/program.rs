@@ -214,8 +214,16 @@ impl Program {
 
     /// Whether this lock is asked for as two kinds that exclude each other: then calls fail that are right elsewhere.
     pub fn mixes(&self, lock: usize) -> bool {
-        let asked = self.actors.iter().flat_map(|actor| &actor.ops).filter_map(|op| op.what.kind_of(lock));
-        asked.chain([self.locks[lock]]).any(|kind| !kind.agrees_with(self.locks[lock]))
+        self.kinds_of(lock).any(|kind| !kind.agrees_with(self.locks[lock]))
+    }
+
+    /// Whether this lock is asked for by several numbers of permits.
+    pub fn resizes(&self, lock: usize) -> bool {
+        self.kinds_of(lock).any(|kind| kind.capacity() != self.locks[lock].capacity())
+    }
+
+    fn kinds_of(&self, lock: usize) -> impl Iterator<Item = LockKind> {
+        self.actors.iter().flat_map(|actor| &actor.ops).filter_map(move |op| op.what.kind_of(lock))
     }
 
     pub fn longest_lease(&self) -> Duration {
