@@ -36,7 +36,7 @@
 //! next, and stands beside `lib/rule.lua` there: the same names in the same order, so a change of the rule is made in both.
 //!
 //! ```text
-//!  lock_entry   one lock and its kind   operations   acquire, release, …   renewal
+//!  lock_entry   one lock and its kind   operations   acquire, renew, release, …
 //!     │           rule   who is next, and when to ask again   holds   encoded
 //!     ├► queue      places by ticket   hear   restore   the queue's clock   as bytes
 //!     ├► interest   the requests that wait for a plain lock

@@ -15,16 +15,15 @@ mod note;
 mod operations;
 #[cfg(feature = "model")]
 mod parts;
-mod renewal;
 mod rule;
 mod sole_hold;
 
 pub use holds::GrantedHold;
 use holds::{FEW, Holds};
 use note::Note;
+pub use operations::{lock_of, renew_by_lock};
 #[cfg(feature = "model")]
 pub use parts::Parts;
-pub use renewal::{lock_of, renew_by_lock};
 
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
