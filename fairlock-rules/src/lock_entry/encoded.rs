@@ -2,8 +2,8 @@
 
 use fairlock_core::LockKind;
 
-use super::LockEntry;
 use super::holds::{GrantedHold, Holds};
+use super::{LockEntry, Note};
 use crate::bytes::{Coded, DecodeError, LAYOUT, PLAIN, WITH_NOTE, read, read_list, write_list};
 use crate::queue::Queue;
 
@@ -105,6 +105,19 @@ impl Coded for GrantedHold {
         let (units, holds) = read(from)?;
         let (since, ends, label) = read(from)?;
         Some(GrantedHold { owner, request, token, units, holds, since, ends, label })
+    }
+}
+
+impl Coded for Note {
+    fn write(&self, out: &mut Vec<u8>) {
+        let Note { granted, keep, until } = self;
+        granted.write(out);
+        [keep, until].into_iter().for_each(|time| time.write(out));
+    }
+
+    fn read(from: &mut &[u8]) -> Option<Note> {
+        let (granted, keep, until) = read(from)?;
+        Some(Note { granted, keep, until })
     }
 }
 

@@ -1,26 +1,26 @@
-//! One lock: its holders, its waiters, and which of them is next.
+//! The state of one lock: its holders, its waiters, its kind, and the note of its last grant; and what a store asks about the state.
 
 use std::time::Duration;
 
-use fairlock_core::backend::{BackendError, BackendErrorKind, Place, RequestId};
-use fairlock_core::{LockKind, OwnerId};
+use fairlock_core::backend::{
+    Acquire, BackendError, BackendErrorKind, Declined, Place, RequestId, Since, Wait,
+};
+use fairlock_core::{FencingToken, LockKind, OwnerId};
 
+use crate::bytes::DecodeError;
 use crate::context::{Moment, OperationContext, Wrong};
 use crate::interest::Interest;
 use crate::queue::Queue;
 
 mod encoded;
 mod holds;
-mod note;
 mod operations;
 #[cfg(feature = "model")]
 mod parts;
 mod rule;
-mod sole_hold;
 
 pub use holds::GrantedHold;
 use holds::{FEW, Holds};
-use note::Note;
 pub use operations::{lock_of, renew_by_lock};
 #[cfg(feature = "model")]
 pub use parts::Parts;
@@ -136,6 +136,47 @@ impl LockEntry {
         self.holds.iter().map(|hold| &hold.owner).take(most).chain(places)
     }
 
+    /// Takes the hold of an exclusive lock out of the state, if the store can keep this hold. None if nothing is held, or if the lock
+    /// can have several holds.
+    pub fn take_sole_hold_if(&mut self, can_keep: impl FnOnce(&GrantedHold) -> bool) -> Option<GrantedHold> {
+        let sole = self.holds.iter().next().filter(|hold| !self.kind.is_shared() && can_keep(hold))?;
+        self.holds.remove(sole.token)
+    }
+
+    /// Puts a hold back that [`take_sole_hold_if`](LockEntry::take_sole_hold_if) took out of this state, of a lock whose last number is
+    /// `last`.
+    ///
+    /// # Errors
+    /// If that can't be: the state has a hold or is that of a lock of several holders, or the token was not drawn yet.
+    pub fn put_sole_hold(&mut self, hold: GrantedHold, last: u64) -> Result<(), DecodeError> {
+        if self.kind.is_shared() || !self.holds.is_empty() || hold.token.get() > last {
+            return Err(DecodeError::Damaged { at: 0 });
+        }
+        self.holds.add(hold);
+        Ok(())
+    }
+
+    /// Whether the state without its sole hold is as good as the [`Default`]: nobody waits.
+    pub fn is_as_new(&self) -> bool {
+        !self.kind.is_shared() && self.is_empty()
+    }
+
+    /// The owners of the waiters, the first in the queue first. An [`OperationContext`] asks
+    /// `presence` about these owners, and those of holds.
+    pub fn heads(&self) -> impl Iterator<Item = &OwnerId> {
+        self.queue.places().map(|(_, place)| place.owner.get())
+    }
+
+    /// The token of this request's hold at this moment; none without a hold. Changes nothing.
+    pub fn token_of(&self, owner: &OwnerId, request: RequestId, now: Moment) -> Option<FencingToken> {
+        self.holds.of(owner, request).filter(|hold| now < hold.ends).map(|hold| hold.token)
+    }
+
+    /// Whether the waiters for a plain lock have a reason to ask: nobody holds the lock at this moment. Changes nothing.
+    pub fn is_free_for_plain(&self, now: Moment) -> bool {
+        !self.interest.is_empty() && self.holds.iter().all(|hold| hold.ends <= now)
+    }
+
     /// For tests: the holds vanish, without a message.
     pub fn lose_hold(&mut self) {
         self.holds = Holds::default();
@@ -224,3 +265,71 @@ fn never_granted(place: &Place<'_>) -> BackendError {
     let message = format!("a request for {units} units of what is a {}", lock.kind);
     BackendError::new(BackendErrorKind::InvalidConfig, message)
 }
+
+/// When the lock was granted last, for a lock that is to be granted once in a period. From the first ask that names such a period on, each
+/// grant is noted, of whatever request. The note stands in the state, and stays there for as long as the state does: at least until
+/// [`note_ends`](LockEntry::note_ends). `lib/note.lua` of the Redis backend is the same.
+///
+/// Its times are since 1970, even where leases go by another clock.
+#[derive(Clone, Copy, Default)]
+struct Note {
+    /// The last grant, in microseconds; 0 before the first one. Ahead of the clock after a clock was set back.
+    granted: u64,
+    /// Twice the longest period that was named.
+    keep: Duration,
+    /// Until when the note must not be lost.
+    until: Moment,
+}
+
+impl LockEntry {
+    /// Until when a store must not forget the entry, even if nothing else is left of the lock: the time since 1970. Zero without a note.
+    pub fn note_ends(&self) -> Moment {
+        self.note.map_or(Moment::ZERO, |note| note.until)
+    }
+
+    /// What another boot of the machine must know of this lock: the note.
+    pub fn after_reboot(&self) -> LockEntry {
+        LockEntry { note: self.note, ..LockEntry::default() }
+    }
+
+    /// Notes that a request wants the lock only if it was not granted since a moment, and declines the request if it was. A request that
+    /// has a hold or a place keeps it; and where the lock is held as one of another kind, the request hears of that.
+    fn declines(&mut self, context: &OperationContext<'_>, ask: &Acquire<'_>) -> Option<Declined> {
+        let place = &ask.place;
+        let since = ask.condition.not_granted.filter(|_| place.wait == Wait::No && fits_ever(place))?;
+        let is_known = self.holds.of(place.owner, place.request).is_some()
+            || self.queue.ticket_of(place.owner, place.request, place.ticket).is_some();
+        let is_other = !self.kind.agrees_with(place.lock.kind)
+            && self.holds.iter().any(|hold| !hold.is_of_gone(context));
+        if is_known || is_other {
+            return None;
+        }
+        self.note.get_or_insert_default().declines(since, Duration::from_micros(context.micros_since_1970()))
+    }
+}
+
+impl Note {
+    /// A decline makes the note last longer only if it names a longer period: one period at least is left anyway.
+    fn declines(&mut self, since: Since, now: Moment) -> Option<Declined> {
+        self.keep = self.keep.max(since.period().saturating_mul(2));
+        let granted = Duration::from_micros(self.granted);
+        let is_declined = self.granted > 0 && granted >= since.at(now);
+        self.lasts_from(if is_declined { granted } else { now });
+        is_declined.then_some(Declined::Granted(granted))
+    }
+
+    /// Notes a grant.
+    fn is_granted(&mut self, granted: u64) {
+        self.granted = self.granted.max(granted);
+        self.lasts_from(Duration::from_micros(self.granted));
+    }
+
+    fn lasts_from(&mut self, moment: Moment) {
+        self.until = self.until.max(moment.saturating_add(self.keep));
+    }
+}
+
+#[cfg(test)]
+mod note_tests;
+#[cfg(test)]
+mod tests;

@@ -3,9 +3,8 @@
 
 use fairlock_core::LockKind;
 
-use super::LockEntry;
 use super::holds::{GrantedHold, Holds};
-use super::note::Note;
+use super::{LockEntry, Note};
 use crate::interest::Interest;
 use crate::queue::{Queue, QueueParts};
 
