@@ -8,14 +8,6 @@ use std::time::Duration;
 use fairlock_core::backend::{BackendError, BackendErrorKind, RequestId};
 use fairlock_core::{FencingToken, OwnerId};
 
-/// The layout (the first byte) of the state of a semaphore with a waiter that names another number of permits than the last grant. See
-/// `docs/versions.md` before you change what is written.
-pub(crate) const LAYOUT: u8 = 3;
-/// The layout of any other state with a note.
-pub(crate) const WITH_NOTE: u8 = 2;
-/// The layout of any other state.
-pub(crate) const PLAIN: u8 = 1;
-
 /// Why bytes are no state of a lock, or a text no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {

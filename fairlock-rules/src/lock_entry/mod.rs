@@ -15,15 +15,13 @@ use crate::queue::Queue;
 mod encoded;
 mod holds;
 mod operations;
-#[cfg(feature = "model")]
-mod parts;
 mod rule;
 
+#[cfg(feature = "model")]
+pub use encoded::Parts;
 pub use holds::GrantedHold;
 use holds::{FEW, Holds};
 pub use operations::{lock_of, renew_by_lock};
-#[cfg(feature = "model")]
-pub use parts::Parts;
 
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
