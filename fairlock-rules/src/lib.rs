@@ -38,7 +38,7 @@
 //! ```text
 //!  lock_entry   one lock and its kind   operations   acquire, renew, release, …
 //!     │           rule   who is next, and when to ask again   holds   encoded
-//!     ├► queue      places by ticket   hear   restore   the queue's clock   as bytes
+//!     ├► queue      places by ticket   hear   restore   the queue's clock   encoded
 //!     ├► interest   the requests that wait for a plain lock
 //!     └► context    of one operation; and of the store: the sequence, and the messages; mistakes, for models
 //!          └► wake_up   a message   bytes   values as bytes   pattern   of a list

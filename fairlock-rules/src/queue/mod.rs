@@ -1,5 +1,4 @@
-//! Who waits for one lock: places by ticket, the queue's own clock, and both as bytes. `lib/queue.lua` of the Redis
-//! backend is the same.
+//! The waiters of one lock in order: places by ticket, and the queue's own clock. `lib/queue.lua` of the Redis backend is the same.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,19 +8,13 @@ use std::time::Duration;
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Place, RequestId, Waiter};
 
-use crate::bytes::{Coded, read};
 use crate::context::{DEAD_AFTER, Moment};
 
-#[cfg(feature = "model")]
-mod parts;
-mod text;
+mod encoded;
 
+use encoded::Text;
 #[cfg(feature = "model")]
-pub use parts::{ClockParts, PlaceParts, QueueParts};
-use text::Text;
-
-/// About how many bytes a place takes.
-const A_PLACE: usize = 128;
+pub use encoded::{ClockParts, PlaceParts, QueueParts};
 
 /// A waiter's position in the queue.
 #[derive(Clone)]
@@ -365,93 +358,6 @@ impl Clock {
     fn over_at(&self) -> Moment {
         let patience = self.longest_ttl.saturating_mul(12).max(DEAD_AFTER.saturating_mul(2));
         self.pulse.saturating_add(patience)
-    }
-}
-
-impl Coded for Queue {
-    fn write(&self, out: &mut Vec<u8>) {
-        let Queue { places, clock, served, rests_until } = self;
-        clock.write(out);
-        served.write(out);
-        rests_until.write(out);
-        (places.len() as u64).write(out);
-        out.reserve(places.len() * A_PLACE);
-        for (ticket, place) in places {
-            ticket.write(out);
-            place.write(out);
-        }
-    }
-
-    fn read(from: &mut &[u8]) -> Option<Queue> {
-        let (clock, served, rests_until) = read(from)?;
-        let length: u64 = read(from)?;
-        let (bytes, mut last) = (Arc::new(from.to_vec()), None);
-        // Bounded by the bytes: a damaged length may be any number.
-        let mut places = VecDeque::with_capacity(count(length).min(from.len() / A_PLACE * 2));
-        for _ in 0..length {
-            let ticket: u64 = read(from)?;
-            if last.replace(ticket) >= Some(ticket) {
-                return None;
-            }
-            places.push_back((ticket, QueuedPlace::read(from, &bytes)?));
-        }
-        // As a rule their random numbers alone tell that no request has two places.
-        let queued = places.iter().map(|(_, place)| place);
-        let is_each_once = is_each_once(queued.clone().map(|place| place.request.get()))
-            || is_each_once(queued.map(|place| (place.request.get(), place.owner.bytes())));
-        is_each_once.then_some(Queue { places, clock, served, rests_until })
-    }
-}
-
-fn is_each_once<T: Ord>(all: impl Iterator<Item = T>) -> bool {
-    let mut all: Vec<T> = all.collect();
-    all.sort_unstable();
-    all.windows(2).all(|pair| pair[0] != pair[1])
-}
-
-impl QueuedPlace {
-    fn write(&self, out: &mut Vec<u8>) {
-        let QueuedPlace { owner, request, label, units, lease, is_heard, joined, deadline, .. } = self;
-        let QueuedPlace { asked_in: _, capacity: _, .. } = self; // `LockEntry::encode` writes the capacity
-        owner.write(out);
-        request.write(out);
-        label.write(out);
-        units.write(out);
-        u32::from(*is_heard).write(out);
-        [lease, joined, deadline].into_iter().for_each(|time| time.write(out));
-    }
-
-    /// The place that stands next. `from` is the end of these bytes.
-    fn read(from: &mut &[u8], bytes: &Arc<Vec<u8>>) -> Option<QueuedPlace> {
-        let (owner, request, label) = (Text::read(from, bytes)?, read(from)?, Text::read(from, bytes)?);
-        let (units, heard) = read::<(u32, u32)>(from)?;
-        let (lease, joined, deadline) = read(from)?;
-        let is_heard = heard == 1;
-        (heard <= 1 && units > 0).then_some(QueuedPlace {
-            owner,
-            request,
-            label,
-            units,
-            capacity: 0,
-            lease,
-            asked_in: 0,
-            is_heard,
-            joined,
-            deadline,
-        })
-    }
-}
-
-impl Coded for Clock {
-    fn write(&self, out: &mut Vec<u8>) {
-        let Clock { value, pulse, least_ttl, longest_ttl, held_back: _ } = self;
-        [value, pulse, least_ttl, longest_ttl].into_iter().for_each(|time| time.write(out));
-    }
-
-    fn read(from: &mut &[u8]) -> Option<Clock> {
-        let (value, pulse) = read(from)?;
-        let (least_ttl, longest_ttl) = read(from)?;
-        Some(Clock { value, pulse, least_ttl, longest_ttl, held_back: None })
     }
 }
 

@@ -279,23 +279,3 @@ fn a_queue_that_was_lost_once_rests_once() {
     fixture.queue.rest_if_lost(10, ttl, 11);
     assert_eq!(fixture.queue.rests_for(at_its_end), ttl, "it was lost again");
 }
-
-#[test]
-fn two_places_of_a_ticket_or_of_a_request_are_damaged() {
-    let is_queue = |places: &[(u64, &str)], heard: u32| {
-        let mut bytes = Vec::new();
-        Clock::default().write(&mut bytes);
-        [0, 0, places.len() as u64].into_iter().for_each(|number| number.write(&mut bytes));
-        for (ticket, owner) in places {
-            (*ticket).write(&mut bytes);
-            OwnerId::new(owner).write(&mut bytes);
-            (RequestId::new(1)).write(&mut bytes);
-            [0, 1, heard, 0, 0, 0].into_iter().for_each(|number: u32| number.write(&mut bytes));
-        }
-        read::<Queue>(&mut &bytes[..]).is_some()
-    };
-    assert!(is_queue(&[(1, "a"), (2, "b"), (3, "c")], 0) && is_queue(&[(1, "a")], 1));
-    assert!(!is_queue(&[(1, "a"), (2, "a")], 0), "one request");
-    assert!(!is_queue(&[(1, "a"), (1, "b")], 0), "one ticket");
-    assert!(!is_queue(&[(1, "a")], 2), "neither heard nor not");
-}
