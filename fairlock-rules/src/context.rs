@@ -10,9 +10,6 @@ use crate::wake_up::{WakeUp, WakeUpKind};
 /// A moment by the store's clock: the time since 1970. It must not go back from one operation on a lock to the next.
 pub type Moment = Duration;
 
-/// A waiter that is silent for so much longer than its time to live is dead.
-pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(60);
-
 /// Tokens follow the store's clock up to here (the year 2112). From here on they only count, to stay below 2^53.
 const LAST_BY_CLOCK: u64 = 1 << 52;
 

@@ -38,15 +38,13 @@
 //! ```text
 //!  lock_entry   one lock and its kind   operations   acquire, renew, release, …
 //!     │           rule   who is next, and when to ask again   holds   encoded
-//!     ├► queue      places by ticket   hear   restore   the queue's clock   encoded
-//!     ├► interest   the requests that wait for a plain lock
+//!     ├► queue      places by ticket   hear   restore   the queue's clock   who waits for a plain lock   encoded
 //!     └► context    of one operation; and of the store: the sequence, and the messages; mistakes, for models
 //!          └► wake_up   a message   bytes   values as bytes   pattern   of a list
 //! ```
 
 mod bytes;
 mod context;
-mod interest;
 mod lock_entry;
 mod pattern;
 mod queue;

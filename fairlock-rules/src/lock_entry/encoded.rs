@@ -5,11 +5,9 @@ use fairlock_core::LockKind;
 use super::holds::{GrantedHold, Holds};
 use super::{LockEntry, Note};
 use crate::bytes::{Coded, DecodeError, read, read_list, write_list};
-#[cfg(feature = "model")]
-use crate::interest::Interest;
 use crate::queue::Queue;
 #[cfg(feature = "model")]
-use crate::queue::QueueParts;
+use crate::queue::{Interest, QueueParts};
 
 /// The layout (the first byte) of the state of a semaphore with a waiter that names another number of permits than the last grant. See
 /// `docs/versions.md` before you change what is written.

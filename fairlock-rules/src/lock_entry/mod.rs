@@ -9,8 +9,7 @@ use fairlock_core::{FencingToken, LockKind, OwnerId};
 
 use crate::bytes::DecodeError;
 use crate::context::{Moment, OperationContext, Wrong};
-use crate::interest::Interest;
-use crate::queue::Queue;
+use crate::queue::{Interest, Queue};
 
 mod encoded;
 mod holds;

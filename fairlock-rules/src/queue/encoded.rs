@@ -1,4 +1,4 @@
-//! A queue as bytes, for stores that keep bytes; and in parts, for a model.
+//! The waiters as bytes, for stores that keep bytes; and in parts, for a model.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
@@ -10,8 +10,8 @@ use fairlock_core::OwnerId;
 #[cfg(feature = "model")]
 use fairlock_core::backend::RequestId;
 
-use super::{Clock, Queue, QueuedPlace, count};
-use crate::bytes::{Coded, read, read_text, write_text};
+use super::{Clock, Interest, Queue, QueuedPlace, count};
+use crate::bytes::{Coded, read, read_list, read_text, write_text};
 #[cfg(feature = "model")]
 use crate::context::Moment;
 
@@ -102,6 +102,29 @@ impl Coded for Clock {
         let (value, pulse) = read(from)?;
         let (least_ttl, longest_ttl) = read(from)?;
         Some(Clock { value, pulse, least_ttl, longest_ttl, held_back: None })
+    }
+}
+
+impl Coded for Interest {
+    /// In its own order, so that equal states are equal bytes.
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut requests: Vec<_> = self.requests.iter().collect();
+        requests.sort_by_key(|((owner, request), _)| (owner.as_str(), request.get()));
+        (requests.len() as u64).write(out);
+        for ((owner, request), until) in requests {
+            owner.write(out);
+            request.write(out);
+            until.write(out);
+        }
+    }
+
+    fn read(from: &mut &[u8]) -> Option<Interest> {
+        let mut interest = Interest::default();
+        read_list(from, |(request, until)| {
+            interest.requests.insert(request, until);
+            Some(())
+        })?;
+        Some(interest)
     }
 }
 

@@ -1,6 +1,7 @@
-//! The waiters of one lock in order: places by ticket, and the queue's own clock. `lib/queue.lua` of the Redis backend is the same.
+//! The waiters of one lock: places by ticket and the queue's own clock, as in `lib/queue.lua` of the Redis backend; and the requests that
+//! wait for a plain lock.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +9,16 @@ use std::time::Duration;
 use fairlock_core::OwnerId;
 use fairlock_core::backend::{Place, RequestId, Waiter};
 
-use crate::context::{DEAD_AFTER, Moment};
+use crate::context::Moment;
 
 mod encoded;
 
 use encoded::Text;
 #[cfg(feature = "model")]
 pub use encoded::{ClockParts, PlaceParts, QueueParts};
+
+/// A waiter that is silent for so much longer than its time to live is dead.
+const DEAD_AFTER: Duration = Duration::from_secs(60);
 
 /// A waiter's position in the queue.
 #[derive(Clone)]
@@ -358,6 +362,57 @@ impl Clock {
     fn over_at(&self) -> Moment {
         let patience = self.longest_ttl.saturating_mul(12).max(DEAD_AFTER.saturating_mul(2));
         self.pulse.saturating_add(patience)
+    }
+}
+
+/// The requests that wait for a plain lock. They have no order, and no place: each was told "busy", and stands here with the moment until which another heartbeat is due.
+#[derive(Default)]
+pub(crate) struct Interest {
+    requests: HashMap<(OwnerId, RequestId), Moment>,
+}
+
+impl Interest {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// The request was heard: it waits.
+    pub(crate) fn refresh(&mut self, place: &Place<'_>, now: Moment) {
+        self.requests.insert((place.owner.clone(), place.request), now.saturating_add(place.ttl));
+    }
+
+    /// Whether the request waits.
+    pub(crate) fn has(&self, place: &Place<'_>) -> bool {
+        self.requests.contains_key(&(place.owner.clone(), place.request))
+    }
+
+    /// The request waits no more.
+    pub(crate) fn remove(&mut self, owner: &OwnerId, request: RequestId) {
+        if !self.requests.is_empty() {
+            self.requests.remove(&(owner.clone(), request));
+        }
+    }
+
+    /// One owner of each client to wake. Requests that were silent for too long are removed first.
+    pub(crate) fn one_of_each_client(&mut self, now: Moment) -> Vec<OwnerId> {
+        self.requests.retain(|_, until| now < until.saturating_add(DEAD_AFTER));
+        let mut owners: Vec<OwnerId> = Vec::new();
+        for (owner, _) in self.requests.keys() {
+            if owners.iter().all(|other| other.client() != owner.client()) {
+                owners.push(owner.clone());
+            }
+        }
+        owners
+    }
+
+    /// Whether any request has been heard within its time.
+    pub(crate) fn is_present(&self, now: Moment) -> bool {
+        self.requests.values().any(|until| now < *until)
+    }
+
+    /// From when on all its requests were silent for too long, if none is heard until then.
+    pub(crate) fn over_at(&self) -> Moment {
+        self.requests.values().max().map_or(Moment::ZERO, |until| until.saturating_add(DEAD_AFTER))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The queue on a clock of seconds: ranks, who is absent, and its own clock.
+//! The queue on a clock of seconds: ranks, who is absent, and its own clock; and who is told that a plain lock is free.
 
 use super::*;
 use fairlock_core::backend::LockId;
@@ -278,4 +278,34 @@ fn a_queue_that_was_lost_once_rests_once() {
     assert_eq!(fixture.queue.rests_for(at_its_end), Duration::ZERO, "its ticket is of the lost queue");
     fixture.queue.rest_if_lost(10, ttl, 11);
     assert_eq!(fixture.queue.rests_for(at_its_end), ttl, "it was lost again");
+}
+
+/// Each client is told once, and a client that says nothing for a minute is told no more.
+#[test]
+fn each_client_is_told_once_unless_silent_for_a_minute() {
+    let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Plain);
+    let mut interest = Interest::default();
+    let now = Duration::from_secs(1);
+    for (number, owner) in ["a:1", "a:2", "b:1"].into_iter().enumerate() {
+        let owner = OwnerId::new(owner);
+        interest.refresh(&Place::new(&lock, &owner, RequestId::new(number as u64)), now);
+    }
+    assert_eq!(interest.one_of_each_client(now).len(), 2);
+    let b = OwnerId::new("b:1");
+    let later = now + Duration::from_secs(64);
+    interest.refresh(&Place::new(&lock, &b, RequestId::new(2)), later);
+    assert_eq!(interest.one_of_each_client(later).len(), 2);
+    assert_eq!(interest.one_of_each_client(later + Duration::from_secs(1)), [b]);
+}
+
+#[test]
+fn requests_are_abandoned_a_minute_after_the_last_one_was_over() {
+    let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Plain);
+    let mut interest = Interest::default();
+    for (number, heard) in [(1, 1), (2, 9)] {
+        let owner = OwnerId::new("a:1");
+        let place = Place::new(&lock, &owner, RequestId::new(number)); // for 5 s
+        interest.refresh(&place, Duration::from_secs(heard));
+    }
+    assert_eq!(interest.over_at(), Duration::from_secs(74));
 }
