@@ -1,11 +1,14 @@
-//! The context of one operation on one lock, and what the operations of a store have in common.
+//! The context of one operation on one lock: the moment, the sequence of numbers, and the messages to clients, which have a text form.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlock_core::backend::{RequestId, Wake};
 use fairlock_core::{FencingToken, LockName, OwnerId};
 
-use crate::wake_up::{WakeUp, WakeUpKind};
+use crate::bytes::DecodeError;
 
 /// A moment by the store's clock: the time since 1970. It must not go back from one operation on a lock to the next.
 pub type Moment = Duration;
@@ -173,6 +176,121 @@ impl OperationContext<'_> {
     }
 }
 
+/// A message to the client of an owner. Its `Display` is one word a field, of ASCII alone, and `parse` reads that.
+///
+/// ```
+/// # use fairlock_core::{FencingToken, LockName, OwnerId};
+/// use fairlock_rules::{WakeUp, WakeUpKind};
+///
+/// let (lock, owner) = (LockName::new("a lock")?, OwnerId::new("c:1"));
+/// let text = WakeUp { lock, owner, kind: WakeUpKind::Taken { token: FencingToken::new(34) } }.to_string();
+/// assert_eq!(text, "taken 61206c6f636b 633a31 34");
+/// let wake_up: WakeUp = text.parse()?;
+/// assert_eq!((wake_up.lock.as_str(), wake_up.owner.client()), ("a lock", "c"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WakeUp {
+    /// The lock that the message is about.
+    pub lock: LockName,
+    /// The owner that the message is for, at the [client](OwnerId::client) of the owner.
+    pub owner: OwnerId,
+    /// What the message says.
+    pub kind: WakeUpKind,
+}
+
+/// What a message says, see [`Wake`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WakeUpKind {
+    /// The owner has the lock.
+    Granted {
+        /// The request that was granted.
+        request: RequestId,
+        /// Its fencing token.
+        token: FencingToken,
+    },
+    /// The owner has to look.
+    Recheck,
+    /// Any one waiter of the client has to look.
+    RecheckAny,
+    /// The owner's hold was taken away.
+    Taken {
+        /// The token of the hold.
+        token: FencingToken,
+    },
+}
+
+impl WakeUp {
+    /// As a sink takes it.
+    pub fn as_wake(&self) -> Wake<'_> {
+        let (lock, owner) = (self.lock.as_str(), self.owner.as_str());
+        match self.kind {
+            WakeUpKind::Granted { request, token } => Wake::Granted { lock, owner, request, token },
+            WakeUpKind::Recheck => Wake::Recheck { lock, owner: Some(owner) },
+            WakeUpKind::RecheckAny => Wake::Recheck { lock, owner: None },
+            WakeUpKind::Taken { token } => Wake::Taken { lock, owner, token },
+        }
+    }
+}
+
+impl fmt::Display for WakeUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self.kind {
+            WakeUpKind::Granted { .. } => "granted",
+            WakeUpKind::Recheck => "recheck",
+            WakeUpKind::RecheckAny => "recheck-any",
+            WakeUpKind::Taken { .. } => "taken",
+        };
+        write!(f, "{word} {} {}", Hex(self.lock.as_str()), Hex(self.owner.as_str()))?;
+        match self.kind {
+            WakeUpKind::Granted { request, token } => write!(f, " {} {token}", request.get()),
+            WakeUpKind::Taken { token } => write!(f, " {token}"),
+            WakeUpKind::Recheck | WakeUpKind::RecheckAny => Ok(()),
+        }
+    }
+}
+
+impl FromStr for WakeUp {
+    type Err = DecodeError;
+
+    fn from_str(text: &str) -> Result<WakeUp, DecodeError> {
+        parse(text).ok_or(DecodeError::WakeUp)
+    }
+}
+
+fn parse(text: &str) -> Option<WakeUp> {
+    let mut words = text.split(' ');
+    let word = words.next()?;
+    let lock = LockName::new(&from_hex(words.next()?)?).ok()?;
+    let owner = OwnerId::new(&from_hex(words.next()?)?);
+    let mut number = || words.next()?.parse().ok();
+    let kind = match word {
+        "granted" => {
+            WakeUpKind::Granted { request: RequestId::new(number()?), token: FencingToken::new(number()?) }
+        }
+        "recheck" => WakeUpKind::Recheck,
+        "recheck-any" => WakeUpKind::RecheckAny,
+        "taken" => WakeUpKind::Taken { token: FencingToken::new(number()?) },
+        _ => return None,
+    };
+    words.next().is_none().then_some(WakeUp { lock, owner, kind })
+}
+
+/// A text as one word: names may contain anything.
+struct Hex<'a>(&'a str);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.bytes().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+fn from_hex(word: &str) -> Option<String> {
+    let byte = |at| word.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    let bytes: Option<Vec<u8>> = (0..word.len()).step_by(2).map(byte).collect();
+    String::from_utf8(bytes?).ok()
+}
+
 /// The rule with one mistake in it. A model tries each, to show that it would find it. Only the [`OperationContext`] of a model makes any.
 #[cfg_attr(not(feature = "model"), expect(unreachable_pub, reason = "it is public for a model"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,5 +334,26 @@ mod tests {
         assert_eq!([next(1_000), next(1_000), next(0), next(1_500)], [1_000, 1_001, 1_002, 1_500]);
         assert_eq!([next(u64::MAX), next(u64::MAX)], [1 << 52, (1 << 52) + 1]);
         assert_eq!(store_context.last_number(), (1 << 52) + 1);
+    }
+
+    #[test]
+    fn each_message_is_read_as_it_was_written() {
+        let (request, token) = (RequestId::new(u64::MAX), FencingToken::new(7));
+        for kind in [
+            WakeUpKind::Granted { request, token },
+            WakeUpKind::Recheck,
+            WakeUpKind::RecheckAny,
+            WakeUpKind::Taken { token },
+        ] {
+            let (lock, owner) = (LockName::new("é\n \0").unwrap(), OwnerId::new("c:1"));
+            let wake_up = WakeUp { lock, owner, kind };
+            let text = wake_up.to_string();
+            assert_eq!(text.parse().as_ref(), Ok(&wake_up));
+            for broken in [format!("{text} 1"), text.replacen('a', "ä", 1), text[..text.len() - 1].into()] {
+                let read = broken.parse::<WakeUp>();
+                assert!(read.is_err() || read.is_ok_and(|read| read.kind != kind), "{broken}");
+            }
+        }
+        assert_eq!("".parse::<WakeUp>(), Err(DecodeError::WakeUp));
     }
 }

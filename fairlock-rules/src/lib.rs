@@ -40,7 +40,7 @@
 //!     │           rule   who is next, and when to ask again   holds   encoded
 //!     ├► queue      places by ticket   hear   restore   the queue's clock   who waits for a plain lock   encoded
 //!     └► context    of one operation; and of the store: the sequence, and the messages; mistakes, for models
-//!          └► wake_up   a message   bytes   values as bytes   pattern   of a list
+//!          └► bytes   values as bytes   pattern   of a list
 //! ```
 
 mod bytes;
@@ -48,16 +48,14 @@ mod context;
 mod lock_entry;
 mod pattern;
 mod queue;
-mod wake_up;
 
 pub use bytes::DecodeError;
 #[cfg(feature = "model")]
 pub use context::Wrong;
-pub use context::{Moment, OperationContext, Presence, StoreContext};
+pub use context::{Moment, OperationContext, Presence, StoreContext, WakeUp, WakeUpKind};
 #[cfg(feature = "model")]
 pub use lock_entry::Parts;
 pub use lock_entry::{GrantedHold, LockEntry, lock_of, renew_by_lock};
 pub use pattern::fits_pattern;
 #[cfg(feature = "model")]
 pub use queue::{ClockParts, PlaceParts, QueueParts};
-pub use wake_up::{WakeUp, WakeUpKind};

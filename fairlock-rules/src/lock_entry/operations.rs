@@ -13,9 +13,8 @@ use fairlock_core::{LockKind, LockName, OwnerId};
 
 use super::LockEntry;
 use super::holds::GrantedHold;
-use crate::context::{OperationContext, Wrong};
+use crate::context::{OperationContext, WakeUpKind, Wrong};
 use crate::queue::Heartbeat;
-use crate::wake_up::WakeUpKind;
 
 /// How many holders it lists.
 const MOST_HOLDERS: usize = 500;

@@ -11,9 +11,8 @@ use smallvec::SmallVec;
 
 use super::LockEntry;
 use super::holds::GrantedHold;
-use crate::context::{Moment, OperationContext, Presence, Wrong};
+use crate::context::{Moment, OperationContext, Presence, WakeUpKind, Wrong};
 use crate::queue::QueuedPlace;
-use crate::wake_up::WakeUpKind;
 
 /// What a place does at its turn.
 enum AtItsTurn {
