@@ -36,17 +36,16 @@
 //! next, and stands beside `lib/rule.lua` there: the same names in the same order, so a change of the rule is made in both.
 //!
 //! ```text
-//!  lock_entry   one lock and its kind   operations   acquire, renew, release, …
+//!  lock_entry   one lock and its kind   operations   acquire, renew, release, …; a list
 //!     │           rule   who is next, and when to ask again   holds   encoded
 //!     ├► queue      places by ticket   hear   restore   the queue's clock   who waits for a plain lock   encoded
 //!     └► context    of one operation; and of the store: the sequence, and the messages; mistakes, for models
-//!          └► bytes   values as bytes   pattern   of a list
+//!          └► bytes   values as bytes
 //! ```
 
 mod bytes;
 mod context;
 mod lock_entry;
-mod pattern;
 mod queue;
 
 pub use bytes::DecodeError;
@@ -55,7 +54,6 @@ pub use context::Wrong;
 pub use context::{Moment, OperationContext, Presence, StoreContext, WakeUp, WakeUpKind};
 #[cfg(feature = "model")]
 pub use lock_entry::Parts;
-pub use lock_entry::{GrantedHold, LockEntry, lock_of, renew_by_lock};
-pub use pattern::fits_pattern;
+pub use lock_entry::{GrantedHold, LockEntry, fits_pattern, lock_of, renew_by_lock};
 #[cfg(feature = "model")]
 pub use queue::{ClockParts, PlaceParts, QueueParts};

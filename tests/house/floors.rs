@@ -28,7 +28,7 @@ const HOUSE: [(&str, &str); 8] = [
         "doctor builder backend renewal step wake_ups row store combiner command clients
          net net/pool net/schema net/open net/connection net/statement net/address net/failure",
     ),
-    ("fairlock-rules", "lock_entry queue context bytes pattern"),
+    ("fairlock-rules", "lock_entry queue context bytes"),
     (
         "fairlock-file",
         "backend wake_ups lock_files slots machine",

@@ -20,7 +20,7 @@ mod rule;
 pub use encoded::Parts;
 pub use holds::GrantedHold;
 use holds::{FEW, Holds};
-pub use operations::{lock_of, renew_by_lock};
+pub use operations::{fits_pattern, lock_of, renew_by_lock};
 
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
