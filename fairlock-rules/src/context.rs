@@ -153,10 +153,6 @@ impl OperationContext<'_> {
         self.since_1970.map_or(token.get(), whole_micros)
     }
 
-    pub(crate) fn next_token(&mut self) -> FencingToken {
-        FencingToken::new(self.next_number())
-    }
-
     /// The last number that was drawn.
     pub(crate) fn last_number(&self) -> u64 {
         self.store_context.last

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use fairlock_core::backend::{Acquired, Hold, Holder, RequestId};
 use fairlock_core::{FencingToken, OwnerId};
 
-use crate::context::{Moment, OperationContext};
+use crate::context::Moment;
 
 /// A hold, named by owner, request and token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,11 +35,6 @@ pub struct GrantedHold {
 impl GrantedHold {
     pub(super) fn is_of(&self, owner: &OwnerId, request: RequestId) -> bool {
         self.request == request && self.owner == *owner
-    }
-
-    /// Whether the hold has ended with its process.
-    pub(super) fn is_of_gone(&self, context: &OperationContext<'_>) -> bool {
-        context.is_gone(&self.owner)
     }
 
     /// The rest of the lease.
@@ -90,7 +85,7 @@ impl Holds {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &GrantedHold> {
-        self.few.iter().chain(self.many.iter().flat_map(|many| many.iter()))
+        self.few.iter().chain(self.many.iter().flat_map(|many| many.kept.values()))
     }
 
     /// The live holds that end first, at most this many, and the number of the others.
@@ -151,7 +146,7 @@ impl Holds {
     /// The hold with this owner, request and token; none if that hold is over.
     pub(super) fn find(&self, hold: &Hold<'_>) -> Option<&GrantedHold> {
         let kept = match &self.many {
-            Some(many) => many.get(hold.token),
+            Some(many) => many.kept.get(&hold.token),
             None => self.few.get(self.position(hold.token)?),
         };
         kept.filter(|kept| kept.is_of(hold.owner, hold.request))
@@ -164,7 +159,7 @@ impl Holds {
     /// Sets the count of the hold with this token.
     pub(super) fn set_count(&mut self, token: FencingToken, count: u32) {
         let kept = match &mut self.many {
-            Some(many) => many.get_mut(token),
+            Some(many) => many.kept.get_mut(&token),
             None => self.position(token).and_then(|at| self.few.get_mut(at)),
         };
         if let Some(kept) = kept {
@@ -198,7 +193,7 @@ impl Holds {
             None => self.position(token).map(|at| self.few.remove(at)),
         }?;
         self.taken -= removed.units;
-        self.many.take_if(|many| many.is_empty());
+        self.many.take_if(|many| many.kept.is_empty());
         Some(removed)
     }
 
@@ -220,14 +215,6 @@ struct Many {
 }
 
 impl Many {
-    fn is_empty(&self) -> bool {
-        self.kept.is_empty()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &GrantedHold> {
-        self.kept.values()
-    }
-
     fn first_to_end(&self, now: Moment, most: usize) -> (Vec<&GrantedHold>, u64) {
         // Few holds are over: each call that changes the lock drops those.
         let over = self.ends.iter().take_while(|(ends, _)| *ends <= now).count();
@@ -241,15 +228,6 @@ impl Many {
         self.tokens.insert((hold.owner.clone(), hold.request), hold.token);
         self.ends.insert((hold.ends, hold.token));
         self.kept.insert(hold.token, hold);
-    }
-
-    fn get(&self, token: FencingToken) -> Option<&GrantedHold> {
-        self.kept.get(&token)
-    }
-
-    /// For changes other than of the hold's end.
-    fn get_mut(&mut self, token: FencingToken) -> Option<&mut GrantedHold> {
-        self.kept.get_mut(&token)
     }
 
     fn of(&self, owner: &OwnerId, request: RequestId) -> Option<&GrantedHold> {
@@ -306,7 +284,7 @@ mod tests {
             let (since, label) = (Duration::ZERO, "".into());
             many.add(GrantedHold { owner, request, token, units: 1, holds: 1, since, ends: at(ends), label });
         }
-        assert_eq!((many.iter().count(), many.first_end()), (4, Some(at(10))));
+        assert_eq!((many.kept.len(), many.first_end()), (4, Some(at(10))));
         many.prolong(first, at(50));
         many.prolong(second, at(5)); // never shortened
         assert_eq!(

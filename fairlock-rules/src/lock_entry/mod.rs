@@ -114,7 +114,7 @@ impl LockEntry {
         if self.free_of(asked) < wanted {
             let (few, _) = self.holds.first_to_end(context.now, FEW);
             let gone: Vec<_> =
-                few.into_iter().filter(|hold| hold.is_of_gone(context)).map(|hold| hold.token).collect();
+                few.into_iter().filter(|hold| context.is_gone(&hold.owner)).map(|hold| hold.token).collect();
             for token in gone {
                 self.holds.remove(token);
             }
@@ -245,7 +245,7 @@ impl LockEntry {
 
     /// Whether the name is neither held nor waited for. Absent waiters do not count.
     fn is_idle(&self, context: &OperationContext<'_>) -> bool {
-        self.holds.iter().all(|hold| hold.ends <= context.now || hold.is_of_gone(context))
+        self.holds.iter().all(|hold| hold.ends <= context.now || context.is_gone(&hold.owner))
             && self.queue.rests_for(context.now).is_zero()
             && !self.queue.places().any(|(_, place)| self.is_present(context, place))
             && !self.interest.is_present(context.now)
@@ -297,7 +297,7 @@ impl LockEntry {
         let is_known = self.holds.of(place.owner, place.request).is_some()
             || self.queue.ticket_of(place.owner, place.request, place.ticket).is_some();
         let is_other = !self.kind.agrees_with(place.lock.kind)
-            && self.holds.iter().any(|hold| !hold.is_of_gone(context));
+            && self.holds.iter().any(|hold| !context.is_gone(&hold.owner));
         if is_known || is_other {
             return None;
         }

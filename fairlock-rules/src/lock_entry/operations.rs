@@ -257,7 +257,7 @@ impl LockEntry {
             return Err(BackendError::new(BackendErrorKind::Unavailable, what));
         }
         let is_alike = self.kind.agrees_with(lock.kind);
-        let given = self.holds.find(hold).filter(|given| is_alike && !given.is_of_gone(context));
+        let given = self.holds.find(hold).filter(|given| is_alike && !context.is_gone(&given.owner));
         // Two holds of one request, or a hold and a place, could not be told apart.
         let is_known =
             self.holds.of(owner, request).is_some() || self.queue.ticket_of(owner, request, 0).is_some();
@@ -367,7 +367,7 @@ impl LockEntry {
         let gone = state.queue.iter_mut().filter(|waiter| context.is_gone(&waiter.owner));
         gone.for_each(|waiter| waiter.place_left = Some(Duration::ZERO));
         let (mut holds, others) = self.holds.first_to_end(now, MOST_HOLDERS);
-        holds.retain(|hold| !hold.is_of_gone(context));
+        holds.retain(|hold| !context.is_gone(&hold.owner));
         holds.sort_by_key(|hold| hold.token);
         state.holders = holds.into_iter().map(|hold| hold.inspect(now)).collect();
         state.unlisted_holders = others;

@@ -151,7 +151,8 @@ impl Plan {
     }
 
     pub(super) fn grant(&mut self, context: &mut OperationContext<'_>, place: &QueuedPlace, lease: Duration) {
-        let (owner, request, token) = (place.owner.get().clone(), place.request, context.next_token());
+        let (owner, request, token) =
+            (place.owner.get().clone(), place.request, FencingToken::new(context.next_number()));
         if place.asked_in != context.call {
             self.wake_ups.push((owner.clone(), WakeUpKind::Granted { request, token }));
         }
