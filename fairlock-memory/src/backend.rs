@@ -13,8 +13,7 @@ use fairlock_core::backend::{
 use fairlock_core::{ClientId, Clock, LockKind, LockName, OwnerId};
 use fairlock_rules::{LockEntry, OperationContext, lock_of};
 
-use crate::plans::{Fate, Fault, Operation};
-use crate::store::{Shared, WakeUps};
+use crate::store::{Fate, Fault, Operation, Shared, WakeUps};
 
 /// How many holds and places are renewed under a shard's mutex at once: that takes less than half a millisecond.
 const RENEWED_AT_ONCE: usize = 1000;

@@ -22,16 +22,15 @@
 //!
 //! ```text
 //!  backend   impl Backend: faults, one shard, wake-ups delivered after it; and what tests inject
-//!     ├► store   the clock, and the locks in shards, each behind a mutex, by the rules of fairlock-rules; the subscribed clients
-//!     └► plans   the planned faults
+//!     └► store   the clock, and the locks in shards, each behind a mutex, by the rules of fairlock-rules; the subscribed clients; the planned
+//!                faults
 //! ```
 
 mod backend;
-mod plans;
 mod store;
 
 pub use backend::{Faults, MemoryBackend};
-pub use plans::Operation;
+pub use store::Operation;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -28,8 +28,6 @@ use fairlock_core::backend::WakeSink;
 use fairlock_core::{Clock, LockName, OwnerId};
 use fairlock_rules::{LockEntry, Moment, OperationContext, Presence, StoreContext, WakeUp};
 
-use crate::plans::Plans;
-
 /// Many more than a machine has cores: then two threads that run at the same time rarely meet in one.
 const SHARDS: usize = 64;
 /// With more locks than this, empty entries are not kept, and the shard looks for abandoned ones.
@@ -138,7 +136,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(wake_ups: Arc<WakeUps>) -> Store {
+    fn new(wake_ups: Arc<WakeUps>) -> Store {
         Store {
             locks: HashTable::new(),
             store_context: StoreContext::default(),
@@ -153,7 +151,7 @@ impl Store {
     }
 
     #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.locks.iter().all(|(_, entry)| entry.is_empty())
     }
 
@@ -270,7 +268,7 @@ impl WakeUps {
     }
 
     #[cfg(test)]
-    pub(crate) fn is_locked(&self) -> bool {
+    fn is_locked(&self) -> bool {
         self.0.is_locked()
     }
 }
@@ -295,6 +293,93 @@ impl Listeners {
             return None;
         }
         Some(sink)
+    }
+}
+
+/// The planned faults, oldest first.
+#[derive(Default)]
+pub(crate) struct Plans(Vec<Plan>);
+
+struct Plan {
+    operation: Operation,
+    fault: Fault,
+    times: usize,
+}
+
+/// An operation of the backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// [`acquire`](fairlock_core::backend::Backend::acquire).
+    Acquire,
+    /// [`release`](fairlock_core::backend::Backend::release).
+    Release,
+    /// [`adopt`](fairlock_core::backend::Backend::adopt).
+    Adopt,
+    /// [`renew`](fairlock_core::backend::Backend::renew); a call fails as a whole, all its items.
+    Renew,
+    /// [`withdraw`](fairlock_core::backend::Backend::withdraw).
+    Withdraw,
+    /// [`force_release`](fairlock_core::backend::Backend::force_release) and
+    /// [`take_hold`](fairlock_core::backend::Backend::take_hold).
+    ForceRelease,
+    /// [`inspect`](fairlock_core::backend::Backend::inspect).
+    Inspect,
+    /// [`subscribe`](fairlock_core::backend::Backend::subscribe).
+    Subscribe,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Fail,
+    LoseReply,
+    Delay(Duration),
+}
+
+/// The faults of one call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fate {
+    pub(crate) delay: Duration,
+    pub(crate) fails: bool,
+    pub(crate) loses_reply: bool,
+}
+
+impl Plans {
+    /// This many of the next calls of this operation suffer this fault.
+    pub(crate) fn add(&mut self, operation: Operation, fault: Fault, times: usize) {
+        if times > 0 {
+            self.0.push(Plan { operation, fault, times });
+        }
+    }
+
+    /// Whether any call is to sleep.
+    pub(crate) fn has_delays(&self) -> bool {
+        self.0.iter().any(|plan| matches!(plan.fault, Fault::Delay(_)))
+    }
+
+    /// Uses up the faults that are next for a call of this operation.
+    pub(crate) fn draw(&mut self, operation: Operation) -> Fate {
+        let mut fate = Fate::default();
+        if self.0.is_empty() {
+            return fate;
+        }
+        if let Some(Fault::Delay(by)) = self.use_up(operation, |fault| matches!(fault, Fault::Delay(_))) {
+            fate.delay = by;
+        }
+        fate.fails = self.use_up(operation, |fault| fault == Fault::Fail).is_some();
+        fate.loses_reply = !fate.fails && self.use_up(operation, |fault| fault == Fault::LoseReply).is_some();
+        fate
+    }
+
+    fn use_up(&mut self, operation: Operation, is_wanted: impl Fn(Fault) -> bool) -> Option<Fault> {
+        let at = self.0.iter().position(|plan| plan.operation == operation && is_wanted(plan.fault))?;
+        let plan = self.0.get_mut(at)?;
+        plan.times -= 1;
+        let fault = plan.fault;
+        if plan.times == 0 {
+            self.0.remove(at);
+        }
+        Some(fault)
     }
 }
 
@@ -390,5 +475,21 @@ mod tests {
             heard.0.load(Ordering::SeqCst)
         };
         assert_eq!([heard_after("b:1"), heard_after("a:1"), heard_after("a:1")], [0, 0, 1]);
+    }
+
+    #[test]
+    fn a_call_that_fails_leaves_the_lost_reply_for_the_next_one() {
+        let second = Duration::from_secs(1);
+        let mut plans = Plans::default();
+        for (fault, times) in [(Fault::LoseReply, 1), (Fault::Fail, 1), (Fault::Delay(second), 2)] {
+            plans.add(Operation::Release, fault, times);
+        }
+        assert_eq!(plans.draw(Operation::Acquire), Fate::default());
+        assert_eq!(plans.draw(Operation::Release), Fate { delay: second, fails: true, loses_reply: false });
+        assert_eq!(plans.draw(Operation::Release), Fate { delay: second, fails: false, loses_reply: true });
+        assert_eq!(plans.draw(Operation::Release), Fate::default());
+        plans.add(Operation::Release, Fault::Fail, 0);
+        assert_eq!(plans.draw(Operation::Release), Fate::default(), "not at all");
+        assert!(plans.0.is_empty());
     }
 }

@@ -33,7 +33,7 @@ const HOUSE: [(&str, &str); 8] = [
         "fairlock-file",
         "backend wake_ups lock_files slots machine",
     ),
-    ("fairlock-memory", "backend store plans"),
+    ("fairlock-memory", "backend store"),
     (
         "fairlock-cli",
         "run take blocked operator screen server args settings process words",
