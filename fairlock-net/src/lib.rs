@@ -2,10 +2,9 @@
 //! This crate speaks no protocol, and knows no store and no lock.
 //!
 //! ```text
-//! stream      Stream: connects, sends, reads, closes; each wait of its TCP or Unix socket ends at the deadline
+//! stream      Stream: looks the name up, connects, sends, reads, closes; each wait of its TCP or Unix socket ends at the deadline
 //!   tls       over the socket (feature tls)
 //! trust       TlsSettings: whose certificates are trusted, and which one is shown; TlsFailure: why there is no TLS
-//! resolver    looks up names, also by the deadline
 //! endpoint    Endpoint: host and port, or a path; the parts of a URL, and the password that no error shows
 //! words       an error in one short line; Timeouts, and what says in an error which of them was over
 //! ```
@@ -33,7 +32,6 @@
 //! The pause before the next attempt to connect is `fairlock_core::backend::pause`: core pauses by it too.
 
 mod endpoint;
-mod resolver;
 mod stream;
 mod trust;
 mod words;
