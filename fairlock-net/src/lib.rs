@@ -5,8 +5,8 @@
 //! stream      Stream: looks the name up, connects, sends, reads, closes; each wait of its TCP or Unix socket ends at the deadline
 //!   tls       over the socket (feature tls)
 //! trust       TlsSettings: whose certificates are trusted, and which one is shown; TlsFailure: why there is no TLS
-//! endpoint    Endpoint: host and port, or a path; the parts of a URL, and the password that no error shows
-//! words       an error in one short line; Timeouts, and what says in an error which of them was over
+//! endpoint    Endpoint: host and port, or a path; the parts of a URL, and the password that no error shows; an error in one short line;
+//!             Timeouts, and what says in an error which of them was over
 //! ```
 //!
 //! Each module imports only those below it. A store's connection goes like this:
@@ -34,11 +34,11 @@
 mod endpoint;
 mod stream;
 mod trust;
-mod words;
 
-pub use endpoint::{Endpoint, Secrets, bare_delimiter, percent_decoded};
+pub use endpoint::{
+    Endpoint, NO_ANSWER, Secrets, Timeouts, bare_delimiter, in_words, one_line, percent_decoded, within,
+};
 #[cfg(feature = "tls")]
 pub use rustls;
 pub use stream::Stream;
 pub use trust::{Changeover, Identity, TlsFailure, TlsSettings, Trust};
-pub use words::{NO_ANSWER, Timeouts, in_words, one_line, within};

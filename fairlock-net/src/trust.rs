@@ -14,7 +14,7 @@ use std::{error, fmt, io};
 
 use parking_lot::Mutex;
 
-use crate::words::in_words;
+use crate::endpoint::in_words;
 
 /// Whose certificates a connection trusts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -22,7 +22,7 @@ const HOUSE: [(&str, &str); 8] = [
          net net/target net/topology net/subscription net/commands net/settings net/connection net/hash_slot net/value
          net/refusal",
     ),
-    ("fairlock-net", "stream trust endpoint words"),
+    ("fairlock-net", "stream trust endpoint"),
     (
         "fairlock-postgres",
         "doctor builder backend renewal step wake_ups row store combiner command clients

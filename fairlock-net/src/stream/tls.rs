@@ -17,8 +17,8 @@ use rustls::{
 };
 
 use super::Socket;
+use crate::endpoint::one_line;
 use crate::trust::{Identity, TlsFailure, TlsSettings, Trust};
-use crate::words::one_line;
 
 /// TLS over a connected socket, and what an error says of both sides' certificates.
 pub(super) struct Tls {
