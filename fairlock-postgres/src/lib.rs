@@ -30,6 +30,7 @@ mod store;
 #[cfg(test)]
 mod test_server;
 #[cfg(test)]
+#[path = "tests/values.rs"]
 mod test_values;
 #[cfg(feature = "servers")]
 #[cfg(test)]
