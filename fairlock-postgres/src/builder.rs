@@ -14,9 +14,8 @@ use fairlock_net::Timeouts;
 use crate::backend::PostgresBackend;
 use crate::clients::{Clients, WakeUps};
 use crate::net::address::{Address, TlsConfig};
-use crate::net::pool::Pool;
 use crate::net::schema::{self, LAYOUT, check};
-use crate::net::{Failure, open};
+use crate::net::{Failure, Pool, open};
 use crate::store::Store;
 
 /// The most connections that carry commands.

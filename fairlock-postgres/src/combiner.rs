@@ -19,7 +19,7 @@
 //! - **Two steps about one lock** would miss each other's row: the second waits for the first, and takes all that came meanwhile. If the
 //!   connection of the first is silent for a quarter of the response time, another step is made: the two can only miss each other.
 //! - **The thread of a step stands still**: its followers wait no longer than their calls last. A step ends by the first deadline
-//!   of its questions and [`idle`](crate::net::pool::Pool::idle), or never has effect. So a question has effect no later than in a step
+//!   of its questions and [`idle`](crate::net::Pool::idle), or never has effect. So a question has effect no later than in a step
 //!   of its own caller. A question whose time is nearly over is taken by no leader that has more time: it would cut the
 //!   step short. Leaders that have as little time take it: else steps would shrink to one question just when many wait.
 //! - **The caller has left when its question is to wait again**: a question whose time is over fails instead, under the mutex under

@@ -43,7 +43,7 @@
 //!   swap was done all the same.
 //! - **The swap was done, and its answer is lost**: the repeat grants nothing, so it tells nothing. A waiter of this process that may
 //!   have been granted the lock is told to look.
-//! - **A client stops between two trips** and keeps the row lock: the server ends its session after [`idle`](crate::net::pool::Pool::idle).
+//! - **A client stops between two trips** and keeps the row lock: the server ends its session after [`idle`](crate::net::Pool::idle).
 //!   So no attempt is older than the response time-out and `idle` together; request ids and withdrawals do the rest.
 //! - **A role whose default is REPEATABLE READ**: a row that was changed since the swap began is an error, nothing was done, and the step
 //!   under the row lock, which names its level, goes on.
@@ -71,9 +71,8 @@ use fairlock_rules::{WakeUp, WakeUpKind};
 use crate::clients::channel_of;
 use crate::combiner::{Call, Question, tell};
 use crate::command::{Answer, Command};
-use crate::net::pool::SOON;
 use crate::net::statement::{LOCK, NOTIFY, NOTIFY_IF};
-use crate::net::{Connection, Failure, Row, Statement};
+use crate::net::{Connection, Failure, Row, SOON, Statement};
 use crate::row::{Clock, Outcome, STATE, Swap, clock_of, hold_of, moment};
 use crate::store::Store;
 

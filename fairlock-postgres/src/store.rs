@@ -26,9 +26,8 @@ use parking_lot::Mutex;
 
 use crate::clients::{Clients, key_of};
 use crate::combiner::Combiner;
-use crate::net::pool::Pool;
 use crate::net::statement::SWEEP;
-use crate::net::{Failure, Row, Statement};
+use crate::net::{Failure, Pool, Row, Statement};
 
 /// An older reading of the clock may have drifted by more than half a second.
 const OLDEST: Duration = Duration::from_secs(600);
