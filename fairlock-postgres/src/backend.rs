@@ -16,7 +16,6 @@ use fairlock_rules::{Presence, StoreContext, fits_pattern};
 
 use crate::command::Command;
 use crate::net::address::Address;
-use crate::net::schema::LONGEST_UNSYNCED;
 use crate::net::statement::LIST;
 use crate::net::{Row, Statement};
 use crate::renewal::renew;
@@ -27,6 +26,9 @@ use crate::wake_ups::{ask_and_hear, place_renewed};
 
 /// How many rows `list.sql` reads.
 const PAGE: usize = 500;
+
+/// The longest lease where a crash of the server forgets what was done last: it grants nothing for this time afterwards.
+const LONGEST_UNSYNCED: Duration = Duration::from_secs(30);
 
 /// Locks in a PostgreSQL database: one row a lock, written by compare and swap.
 ///

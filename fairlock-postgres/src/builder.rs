@@ -14,8 +14,7 @@ use fairlock_net::Timeouts;
 use crate::backend::PostgresBackend;
 use crate::clients::{Clients, WakeUps};
 use crate::net::address::{Address, TlsConfig};
-use crate::net::schema::{self, LAYOUT, check};
-use crate::net::{Failure, Pool, open};
+use crate::net::{self, Failure, Pool, check, open};
 use crate::store::Store;
 
 /// The most connections that carry commands.
@@ -63,11 +62,11 @@ impl PostgresBackend {
     /// The SQL of [`migrate`](PostgresBackend::migrate), to be run in one transaction: by `psql -1`, or as a migration of sqlx, refinery
     /// or Flyway. Each [`LAYOUT`](PostgresBackend::LAYOUT) has one migration.
     pub fn migration() -> String {
-        schema::script()
+        net::migration()
     }
 
     /// The number of the layout of the tables that this version makes.
-    pub const LAYOUT: i32 = LAYOUT;
+    pub const LAYOUT: i32 = net::LAYOUT;
 }
 
 /// The settings of a backend before it connects; see [`PostgresBackend::builder`].
@@ -175,7 +174,7 @@ impl PostgresBuilder {
     pub fn migrate(self) -> Result<(), Error> {
         let in_time = || Instant::now() + Duration::from_secs(10);
         let mut con = open(&self.address_of(&self.url)?, in_time())?;
-        Ok(schema::migrate(&mut con, in_time())?)
+        Ok(net::migrate(&mut con, in_time())?)
     }
 
     /// [`connect`](Self::connect) for tasks: connects on a thread of its own.

@@ -12,9 +12,8 @@ use fairlock_net::Endpoint;
 use crate::backend::PostgresBackend;
 use crate::builder::PostgresBuilder;
 use crate::clients::{Clients, channel_of};
-use crate::net::schema::check;
 use crate::net::statement::NOTIFY;
-use crate::net::{Connection, Failure, Pool, Row, Statement, log_in_at, open};
+use crate::net::{Connection, Failure, Pool, Row, Statement, check, log_in_at, open};
 use crate::store::Store;
 
 const QUERIES: &str = include_str!("../sql/doctor.sql");

@@ -26,7 +26,7 @@ const HOUSE: [(&str, &str); 8] = [
     (
         "fairlock-postgres",
         "doctor builder backend renewal step wake_ups row store combiner command clients
-         net net/schema net/open net/connection net/statement net/address net/failure",
+         net net/open net/connection net/statement net/address net/failure",
     ),
     ("fairlock-rules", "lock_entry queue context bytes"),
     (

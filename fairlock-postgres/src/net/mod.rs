@@ -1,7 +1,7 @@
 //! Connections to a server: each is lent for one call.
 //!
 //! ```text
-//!  Pool         which connection a call gets   open   connects and logs in   schema   the tables and their layout
+//!  Pool         which connection a call gets   open   connects and logs in; the tables and their layout
 //!     └► connection   a session: flights of statements, and their answers
 //!          ├► statement   a statement with its values   address   also of TLS
 //!          └► failure     what went wrong, and which error that is
@@ -54,13 +54,12 @@ pub(crate) mod address;
 mod connection;
 mod failure;
 mod open;
-pub(crate) mod schema;
 pub(crate) mod statement;
 
 use address::Address;
 pub(crate) use connection::Connection;
 pub(crate) use failure::Failure;
-pub(crate) use open::{log_in_at, open};
+pub(crate) use open::{LAYOUT, check, log_in_at, migrate, migration, open};
 use statement::{Encoding, LIMITS, OWN};
 pub(crate) use statement::{Row, Statement};
 
@@ -170,7 +169,7 @@ impl Pool {
         };
         con.messages.clear(); // a pooler may lend a session that listens for another client
         let done = act(&mut con).map_err(|failure| {
-            let failure = schema::explained(&mut con, failure, deadline);
+            let failure = open::explained(&mut con, failure, deadline);
             failure.within(self.timeouts.response, "response_timeout").of_link_to(&con.endpoint)
         });
         let is_kept = con.is_idle() && done.as_ref().err().is_none_or(Failure::keeps_connection);
