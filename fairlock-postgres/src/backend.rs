@@ -18,9 +18,8 @@ use crate::command::Command;
 use crate::net::address::Address;
 use crate::net::statement::LIST;
 use crate::net::{Row, Statement};
-use crate::renewal::renew;
 use crate::row::{AFTER, Loaded, NEVER, changed};
-use crate::step::{ask, ask_one};
+use crate::step::{ask, ask_one, renew};
 use crate::store::Store;
 use crate::wake_ups::{ask_and_hear, place_renewed};
 

@@ -2,9 +2,8 @@
 //!
 //! ```text
 //!  doctor ──► builder   backend   the operations, in the order of the trait
-//!                 ├► renewal     heartbeats
 //!                 ├► wake_ups    sees to it that a client hears: by LISTEN, or by polling
-//!                 ├► step        decides on rows as they were seen, and swaps them: one trip for many callers
+//!                 ├► step        decides on rows as they were seen, and swaps them: one trip for many callers, or heartbeats
 //!                 ├► row         a lock as columns and bytes, and the swap of one row
 //!                 └► store       what they share: the server's clock, rows as they were seen, what is swept next
 //!                      ├► combiner   who makes a step, for which questions   command   and its answer
@@ -22,7 +21,6 @@ mod command;
 mod conformance;
 mod doctor;
 mod net;
-mod renewal;
 mod row;
 mod step;
 mod store;

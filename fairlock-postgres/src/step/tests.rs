@@ -26,6 +26,7 @@ use crate::tests::{
 };
 
 mod crash;
+mod renewals;
 mod traps;
 
 const OWNERS: [&str; 3] = ["a:1", "b:1", "c:1"];
