@@ -9,8 +9,7 @@ use fairlock_core::backend::{BackendError, BackendErrorKind, Facts, Finding, Loc
 use fairlock_core::backend::{probe, trial};
 use fairlock_net::Endpoint;
 
-use crate::backend::PostgresBackend;
-use crate::builder::PostgresBuilder;
+use crate::backend::{PostgresBackend, PostgresBuilder};
 use crate::clients::{Clients, channel_of};
 use crate::net::statement::NOTIFY;
 use crate::net::{Connection, Failure, Pool, Row, Statement, check, log_in_at, open};

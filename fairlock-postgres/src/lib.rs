@@ -1,9 +1,9 @@
 //! PostgreSQL backend of fairlock: one row a lock, decided by the rules of `fairlock-rules`, and written by compare and swap.
 //!
 //! ```text
-//!  doctor ──► builder   backend   the operations, in the order of the trait
+//!  doctor ──► backend   connects, with settings; the operations, in the order of the trait
 //!                 ├► wake_ups    sees to it that a client hears: by LISTEN, or by polling
-//!                 ├► step        decides on rows as they were seen, and swaps them: one trip for many callers, or heartbeats
+//!                 ├► step        decides on rows as they were seen, and swaps them: one trip for many callers; heartbeats
 //!                 ├► row         a lock as columns and bytes, and the swap of one row
 //!                 └► store       what they share: the server's clock, rows as they were seen, what is swept next
 //!                      ├► combiner   who makes a step, for which questions   command   and its answer
@@ -12,7 +12,6 @@
 //! ```
 
 mod backend;
-mod builder;
 mod clients;
 mod combiner;
 mod command;
@@ -35,8 +34,7 @@ mod test_values;
 mod tests;
 mod wake_ups;
 
-pub use backend::PostgresBackend;
-pub use builder::PostgresBuilder;
+pub use backend::{PostgresBackend, PostgresBuilder};
 pub use clients::WakeUps;
 #[cfg(feature = "rustls-0_23")]
 pub use fairlock_net::rustls;

@@ -25,7 +25,7 @@ const HOUSE: [(&str, &str); 8] = [
     ("fairlock-net", "stream trust endpoint"),
     (
         "fairlock-postgres",
-        "doctor builder backend step wake_ups row store combiner command clients
+        "doctor backend step wake_ups row store combiner command clients
          net net/open net/connection net/statement net/address net/failure",
     ),
     ("fairlock-rules", "lock_entry queue context bytes"),
