@@ -85,7 +85,7 @@ impl Stream {
 
     /// Sets the deadline for what is read from now on.
     pub fn until(&mut self, deadline: Instant) {
-        self.socket().until(deadline);
+        self.socket().deadline = deadline;
     }
 
     /// Sends all of it until `deadline`, which holds for the answers too, until another one is set. From now on a reply may come;
@@ -94,7 +94,7 @@ impl Stream {
     /// # Errors
     /// How much was sent is not known. The stream is of no more use.
     pub fn send(&mut self, bytes: &[u8], deadline: Instant) -> io::Result<()> {
-        self.socket().expects_answers(true);
+        self.socket().is_unanswered = true;
         self.until(deadline);
         match &mut self.0 {
             Carrier::Cleartext(socket) => socket.write_all(bytes),
@@ -109,7 +109,7 @@ impl Stream {
 
     /// All replies to what was sent have been read.
     pub fn all_answered(&mut self) {
-        self.socket().expects_answers(false);
+        self.socket().is_unanswered = false;
     }
 
     fn socket(&mut self) -> &mut Socket {
@@ -144,7 +144,7 @@ fn dial(resolver: &'static Resolver, host: &str, port: u16, deadline: Instant) -
         let share = left / u32::try_from(found.len() - tried).unwrap_or(1);
         match Socket::tcp(addr, Instant::now() + share) {
             Ok(mut socket) => {
-                socket.until(deadline);
+                socket.deadline = deadline;
                 return Ok(socket);
             }
             Err(error) => last = error,
@@ -343,16 +343,6 @@ impl Socket {
     fn new(raw: socket2::Socket, deadline: Instant) -> Socket {
         let none = TimeOut(Duration::MAX);
         Socket { raw, deadline, reads: none, writes: none, is_unanswered: false }
-    }
-
-    /// Sets the deadline.
-    fn until(&mut self, deadline: Instant) {
-        self.deadline = deadline;
-    }
-
-    /// Whether a reply to what was sent may still come.
-    fn expects_answers(&mut self, expects: bool) {
-        self.is_unanswered = expects;
     }
 
     fn write_by<T>(&mut self, write: impl Fn(&socket2::Socket) -> io::Result<T>) -> io::Result<T> {

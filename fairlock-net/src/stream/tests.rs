@@ -166,7 +166,7 @@ fn bytes_that_come_one_by_one_have_one_deadline() {
             }
         });
         let began = Instant::now();
-        socket.until(began + TIME);
+        socket.deadline = began + TIME;
         let error = socket.read_exact(&mut [0; 1000]).expect_err("never whole");
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(began.elapsed() >= TIME, "{:?}", began.elapsed());
@@ -185,7 +185,7 @@ fn a_slow_reader_has_the_same_deadline() {
             }
         });
         let began = Instant::now();
-        socket.until(began + TIME);
+        socket.deadline = began + TIME;
         let error = socket.write_all(&vec![0; 100_000_000]).expect_err("never taken");
         done.store(true, Ordering::SeqCst);
         assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -198,11 +198,11 @@ fn an_earlier_time_out_does_not_shorten_a_longer_one() {
     let (mut socket, _peer) = pair();
     for time in [TIME / 10, TIME] {
         let began = Instant::now();
-        socket.until(began + time);
+        socket.deadline = began + time;
         assert_eq!(socket.read(&mut [0]).expect_err("nothing").kind(), ErrorKind::TimedOut);
         assert!(began.elapsed() >= time, "{:?}", began.elapsed());
     }
-    socket.until(Instant::now());
+    socket.deadline = Instant::now();
     assert_eq!(socket.read(&mut [0]).expect_err("no time").kind(), ErrorKind::TimedOut);
 }
 
