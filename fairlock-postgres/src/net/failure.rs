@@ -23,7 +23,7 @@ pub(crate) struct Failure {
     /// Whether nothing of the request was sent.
     is_unsent: bool,
     /// Whether there was no TLS where TLS is required.
-    is_of_tls: bool,
+    pub(super) is_of_tls: bool,
 }
 
 impl Failure {
@@ -94,10 +94,6 @@ impl Failure {
     /// There is no TLS where TLS is required.
     pub(super) fn of_tls(message: impl Into<String>) -> Failure {
         Failure { is_of_tls: true, ..Failure::invalid(message) }
-    }
-
-    pub(super) fn is_of_tls(&self) -> bool {
-        self.is_of_tls
     }
 
     /// The failure of a call that had no connection yet, and so had not begun.

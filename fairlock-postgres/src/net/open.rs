@@ -81,7 +81,7 @@ pub(crate) fn log_in_at(
         Mode::Prefer => with().or_else(|failure| if is_for_tls(&failure) { without() } else { Err(failure) }),
     };
     logged_in.map_err(|failure| {
-        let may_pass = failure.is_of_tls() && address.tls.changeover.may_pass();
+        let may_pass = failure.is_of_tls && address.tls.changeover.may_pass();
         let failure = if may_pass { failure.passing() } else { failure };
         failure.at(endpoint)
     })
