@@ -245,8 +245,7 @@ impl LockRow {
         if let Some(hold) = &mut hold {
             hold.label = encoding.replaced(&hold.label).into();
         }
-        let is_unused = hold.is_none() && entry.is_empty();
-        let state = if is_unused || entry.is_as_new() { Vec::new() } else { entry.encode() };
+        let state = if entry.is_empty() { Vec::new() } else { entry.encode() };
         LockRow { last: last.cast_signed(), dead_at, hold, heads, state }
     }
 

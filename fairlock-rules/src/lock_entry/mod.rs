@@ -153,11 +153,6 @@ impl LockEntry {
         Ok(())
     }
 
-    /// Whether the state without its sole hold is as good as the [`Default`]: nobody waits.
-    pub fn is_as_new(&self) -> bool {
-        !self.kind.is_shared() && self.is_empty()
-    }
-
     /// The owners of the waiters, the first in the queue first. An [`OperationContext`] asks
     /// `presence` about these owners, and those of holds.
     pub fn heads(&self) -> impl Iterator<Item = &OwnerId> {

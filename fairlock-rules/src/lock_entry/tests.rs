@@ -36,27 +36,6 @@ fn an_exclusive_hold_goes_and_comes_and_the_queue_stays() {
     assert!(entry.take_sole_hold_if(|_| false).is_none() && entry.encode() == whole);
 }
 
-#[test]
-fn an_exclusive_lock_without_waiters_is_as_new_but_for_its_hold() {
-    let lock = LockId::new(LockName::new("x").unwrap(), LockKind::Fair);
-    let mut entry = entry_with(LockKind::Fair, &["a:1"]);
-    assert!(!entry.is_as_new());
-    entry.take_sole_hold_if(|_| true);
-    assert!(entry.is_as_new());
-    let mut entry = entry_with(LockKind::Fair, &["a:1", "b:1"]);
-    let hold = entry.take_sole_hold_if(|_| true).unwrap();
-    assert!(!entry.is_as_new());
-    entry.put_sole_hold(hold, u64::MAX).unwrap();
-    let mut store_context = StoreContext::default();
-    let mut context = store_context.operation(&lock.name, Duration::from_secs(1), &|_| Presence::Present);
-    entry.withdraw(&mut context, &Place::new(&lock, &OwnerId::new("b:1"), RequestId::new(1)));
-    entry.take_sole_hold_if(|_| true);
-    assert!(entry.is_as_new());
-    let mut shared = entry_with(LockKind::Semaphore { permits: 3 }, &["a:1"]);
-    shared.lose_hold();
-    assert!(shared.is_empty() && !shared.is_as_new());
-}
-
 /// A store drops a queue that is empty. Tickets of then had their turn, or were given up: nothing was lost.
 #[test]
 fn a_ticket_of_a_dropped_queue_makes_no_new_one_rest() {
