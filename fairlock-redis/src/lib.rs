@@ -25,7 +25,7 @@ mod backend;
 mod builder;
 mod checks;
 #[cfg(test)]
-mod damaged_replies;
+mod damaged_replies_tests;
 mod doctor;
 mod durable;
 #[cfg(test)]

@@ -17,8 +17,7 @@ use redis::{Cmd, Value, cmd};
 
 use crate::backend::{RedisBackend, by_rules};
 use crate::durable::{Durability, lives_of};
-use crate::net::value::{field, items, micros, text};
-use crate::net::{Arrangement, Failure, Route, Servers, dry_run};
+use crate::net::{Arrangement, Failure, Route, Servers, dry_run, field, items, micros, text};
 use crate::script::keys::{Keys, client_channel};
 
 const TABLE: Table = Table(include_str!("findings.md"));

@@ -5,7 +5,6 @@
 //! subscription  one connection and one thread that listen on channels
 //! commands      a pool of connections to one server
 //! connection    one connection: address, login, replies, and how it fails; fairlock-net carries it
-//! value         a reply, one value at a time
 //! refusal       what a refusal tells, for a minute
 //! ```
 //!
@@ -28,10 +27,11 @@ mod target;
 )]
 pub(crate) mod test_server;
 mod topology;
-pub(crate) mod value;
 
 pub(crate) use commands::{Listeners, Pool, attempt_length, attempt_ttl, dry_run};
-pub(crate) use connection::{Address, AddressMap, Failure, Meaning, Timeouts};
+pub(crate) use connection::{
+    Address, AddressMap, Failure, Meaning, Timeouts, field, items, micros, number, text, unintelligible,
+};
 pub(crate) use refusal::Refusal;
 pub(crate) use settings::{Greeting, MajorityTerms, Settings};
 pub(crate) use subscription::{Event, Hears, OnEvent, Subscriber};

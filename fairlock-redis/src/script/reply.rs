@@ -10,7 +10,7 @@ use fairlock_core::backend::{
 };
 use redis::Value;
 
-pub(crate) use crate::net::value::{items, number, text, unintelligible};
+pub(crate) use crate::net::{items, number, text, unintelligible};
 
 pub(crate) fn acquired(row: &Row<'_>) -> Result<Acquired, BackendError> {
     match row.word {

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value, cmd};
 
-use crate::net::connection::{Failure, Role};
+use crate::net::connection::{Failure, Role, field, micros, text};
 use crate::net::refusal::Refusal;
-use crate::net::value::{field, micros, text};
 
 /// A connection that was idle for longer is pinged first: the server may have closed it (`timeout`, CLIENT KILL, a
 /// restart), and that would only show as a request with an unknown outcome.

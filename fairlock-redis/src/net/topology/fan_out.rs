@@ -15,8 +15,7 @@ use fairlock_core::backend::LineLimit;
 use redis::{Cmd, Value, cmd};
 
 use crate::net::commands::CommandConnection;
-use crate::net::connection::{Address, Failure, Timeouts, open};
-use crate::net::value::{field, text};
+use crate::net::connection::{Address, Failure, Timeouts, field, open, text};
 
 /// How long the slower servers have after enough answers.
 pub(super) const LONGER: Duration = Duration::from_millis(100);

@@ -22,10 +22,9 @@ pub(super) use sentinel::Sentinel;
 pub(crate) use sentinel::{SentinelAnswer, Surveyed};
 
 use super::commands::{ALL_ARE_BACK, Listeners, Pool};
-use super::connection::{Address, Failure, REPLICA, Timeouts};
+use super::connection::{Address, Failure, REPLICA, Timeouts, items, number, text};
 use super::settings::Settings;
 use super::subscription::{Endpoints, OnEvent, Subscriber};
-use super::value::{items, number, text};
 
 /// The servers of a backend.
 pub(crate) type Servers = Arc<dyn Topology>;

@@ -6,9 +6,8 @@ use std::time::Duration;
 use redis::{Cmd, Value, cmd};
 
 use super::Sentinel;
-use crate::net::connection::{Address, Failure};
+use crate::net::connection::{Address, Failure, items, number, text};
 use crate::net::topology::fan_out::{Run, fan_out, run_question};
-use crate::net::value::{items, number, text};
 
 /// One sentinel that is configured.
 pub(crate) struct Surveyed {
