@@ -31,7 +31,7 @@ use redis::{Value, cmd};
 use smallvec::smallvec;
 
 pub(crate) use command_connection::{CommandConnection, dry_run};
-pub(crate) use server::{ALL_ARE_BACK, Listeners, attempt_length, attempt_ttl};
+pub(crate) use server::{ALL_ARE_BACK, Listeners, Refusal, attempt_length, attempt_ttl};
 
 use command_connection::{of_ended_login, of_replica};
 use server::{Distance, KnownListeners, LeadsTo, ServerClock};
