@@ -19,7 +19,7 @@ const HOUSE: [(&str, &str); 8] = [
         "fairlock-redis",
         "builder doctor locks backend hand_off redisson wake_ups durable
          script script/reply script/scripts script/keys checks
-         net net/target net/topology net/subscription net/commands net/settings net/connection net/hash_slot",
+         net net/target net/topology net/subscription net/commands net/settings net/connection",
     ),
     ("fairlock-net", "stream trust resolver endpoint words"),
     (

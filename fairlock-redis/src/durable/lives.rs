@@ -9,8 +9,7 @@ use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
 use redis::{Value, cmd};
 
-use crate::net::hash_slot::tag;
-use crate::net::{Address, Failure, Route, Servers};
+use crate::net::{Address, Failure, Route, Servers, tag_of_slot};
 use crate::script::reply::{items, number, rank, text};
 use crate::script::scripts::{Script, Text, joined, millis};
 
@@ -19,7 +18,7 @@ pub(super) const LIFE: &str = "fairlock_life";
 
 /// The key in a cluster, where each hash slot may have its own past.
 pub(super) fn key_of_slot(slot: u16) -> String {
-    format!("{LIFE}:{{{}}}", tag(slot))
+    format!("{LIFE}:{{{}}}", tag_of_slot(slot))
 }
 
 static LOOK_AT_LIFE: LazyLock<String> = LazyLock::new(|| joined(include_str!("../../scripts/life.lua")));
@@ -175,7 +174,7 @@ impl Graces {
 mod tests {
     use super::*;
     use crate::fake_backend::bulk;
-    use crate::net::hash_slot::{SLOTS, of_name};
+    use crate::net::slot_of;
     use crate::script::scripts::all;
 
     #[test]
@@ -189,8 +188,8 @@ mod tests {
 
     #[test]
     fn the_life_of_a_slot_is_in_that_slot() {
-        for slot in [0, 7629, SLOTS - 1] {
-            assert_eq!(of_name(&key_of_slot(slot)), Some(slot));
+        for slot in [0, 7629, 16_383] {
+            assert_eq!(slot_of(&key_of_slot(slot)), Some(slot));
         }
     }
 

@@ -23,8 +23,7 @@ use lives::{Graces, LIFE, key_of_slot, wrapped};
 use peers::DurablePeers;
 
 use crate::checks::{in_range, invalid};
-use crate::net::hash_slot::of_name;
-use crate::net::{Arrangement, Failure, MajorityTerms, Meaning, Pool, Servers, Settings};
+use crate::net::{Arrangement, Failure, MajorityTerms, Meaning, Pool, Servers, Settings, slot_of};
 use crate::script::Wrapper;
 use crate::script::keys::Keys;
 use crate::script::scripts::{Script, Text, millis};
@@ -293,7 +292,7 @@ impl Wrapping {
     /// (A late deletion costs a grace.)
     fn end_life_of_open_slot(&self, node: &Pool, lock: &str, failure: &Failure) {
         let is_open = matches!(failure.code(), Some("ASK" | "TRYAGAIN"));
-        if let (true, true, Some(slot)) = (self.graces.of_slots, is_open, of_name(lock)) {
+        if let (true, true, Some(slot)) = (self.graces.of_slots, is_open, slot_of(lock)) {
             let _ = node.call(cmd("DEL").arg(key_of_slot(slot)).get_packed_command());
         }
     }
@@ -307,7 +306,7 @@ impl Wrapper for Wrapping {
     /// The key of the life that decides over a lock with these keys. A name that has no slot is refused before anything is sent.
     fn key(&self, first: &Keys) -> String {
         match self.graces.of_slots {
-            true => key_of_slot(of_name(first.lock()).unwrap_or(0)),
+            true => key_of_slot(slot_of(first.lock()).unwrap_or(0)),
             false => LIFE.to_owned(),
         }
     }

@@ -13,7 +13,6 @@
 
 mod commands;
 mod connection;
-pub(crate) mod hash_slot;
 mod settings;
 #[cfg_attr(not(feature = "redisson"), allow(dead_code, reason = "only Redisson's channels come and go"))]
 mod subscription;
@@ -33,4 +32,6 @@ pub(crate) use connection::{
 pub(crate) use settings::{Greeting, MajorityTerms, Settings};
 pub(crate) use subscription::{Event, Hears, OnEvent, Subscriber};
 pub(crate) use target::Target;
-pub(crate) use topology::{Arrangement, Order, Route, SentinelAnswer, ServerFailure, Servers, Surveyed};
+pub(crate) use topology::{
+    Arrangement, Order, Route, SentinelAnswer, ServerFailure, Servers, Surveyed, slot_of, tag_of_slot,
+};

@@ -351,7 +351,7 @@ mod tests {
 mod on_a_server {
     use super::*;
     use crate::fake_backend::named;
-    use crate::net::hash_slot::of_name;
+    use crate::net::slot_of;
     use crate::net::test_server::TestServer;
     use fairlock_core::LockKind;
     use redis::Value;
@@ -371,7 +371,7 @@ mod on_a_server {
             let keys = Keys::of(&named(name, LockKind::Fair)).expect(name);
             let slots = keys.typed().map(|(key, _)| slot(key));
             let same = slots.iter().all(|slot| *slot == slots[0]);
-            assert_eq!(of_name(name), same.then_some(slots[0]), "{name}");
+            assert_eq!(slot_of(name), same.then_some(slots[0]), "{name}");
         }
     }
 }

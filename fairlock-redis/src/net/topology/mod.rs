@@ -15,6 +15,7 @@ use fairlock_core::backend::BackendError;
 use redis::{Cmd, Value, cmd};
 
 pub(super) use cluster::Cluster;
+pub(crate) use cluster::{slot_of, tag_of_slot};
 #[cfg(feature = "night")]
 #[cfg(test)]
 pub(super) use fan_out::fan_out;

@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::round::Round;
-use super::{Cluster, PAUSE};
+use super::{Cluster, PAUSE, SLOTS};
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure};
-use crate::net::hash_slot::SLOTS;
 use crate::net::settings::MajorityTerms;
 use crate::net::topology::Route;
 use crate::net::topology::fan_out::Runs;

@@ -15,9 +15,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis::{Cmd, Value, cmd};
 
-use super::Cluster;
+use super::{Cluster, SLOTS};
 use crate::net::connection::{Address, Failure, items, number, text};
-use crate::net::hash_slot::SLOTS;
 use crate::net::settings::MajorityTerms;
 use crate::net::topology::fan_out::{Answer, Run, Runs, ask_all, fan_out, run_question};
 
