@@ -23,7 +23,6 @@
 
 mod backend;
 mod builder;
-mod checks;
 #[cfg(test)]
 mod damaged_replies_tests;
 mod doctor;

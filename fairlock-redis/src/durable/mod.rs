@@ -22,8 +22,9 @@ pub(crate) use lives::lives_of;
 use lives::{Graces, LIFE, key_of_slot, wrapped};
 use peers::DurablePeers;
 
-use crate::checks::{in_range, invalid};
-use crate::net::{Arrangement, Failure, MajorityTerms, Meaning, Pool, Servers, Settings, slot_of};
+use crate::net::{
+    Arrangement, Failure, MajorityTerms, Meaning, Pool, Servers, Settings, in_range, invalid, slot_of,
+};
 use crate::script::Wrapper;
 use crate::script::keys::Keys;
 use crate::script::scripts::{Script, Text, millis};

@@ -18,8 +18,7 @@ use parking_lot::Mutex;
 use redis::{Cmd, Value, cmd};
 
 use super::lives::{LIFE, key_of_slot};
-use crate::checks::invalid;
-use crate::net::{Failure, Greeting, Refusal, Servers};
+use crate::net::{Failure, Greeting, Refusal, Servers, invalid};
 use crate::script::reply::text;
 
 /// How often a refused client looks again, while its callers ask for locks.

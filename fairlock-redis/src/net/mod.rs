@@ -29,7 +29,7 @@ pub(crate) use commands::{Listeners, Pool, Refusal, attempt_length, attempt_ttl,
 pub(crate) use connection::{
     Address, AddressMap, Failure, Meaning, Timeouts, field, items, micros, number, text, unintelligible,
 };
-pub(crate) use settings::{Greeting, MajorityTerms, Settings};
+pub(crate) use settings::{Greeting, MajorityTerms, Settings, in_range, invalid};
 pub(crate) use subscription::{Event, Hears, OnEvent, Subscriber};
 pub(crate) use target::Target;
 pub(crate) use topology::{
