@@ -20,8 +20,7 @@ use redis::{Cmd, Value};
 use majority::Majority;
 use round::{View, redirection};
 
-use super::fan_out::{Answer, fan_out};
-use super::{Arrangement, Described, Failed, Route, Topology};
+use super::{Answer, Arrangement, Described, Failed, Route, Topology, fan_out};
 use crate::net::commands::{Listeners, Pool};
 use crate::net::connection::{Address, Failure};
 use crate::net::settings::Settings;

@@ -22,8 +22,7 @@ pub(crate) use survey::{SentinelAnswer, Surveyed};
 use survey::question;
 use vote::{Electorate, Late, MasterReport, Named};
 
-use super::fan_out::{Answer, Runs, fan_out};
-use super::{Arrangement, Failed, Route, Topology};
+use super::{Answer, Arrangement, Failed, Route, Runs, Topology, fan_out};
 use crate::net::commands::{ALL_ARE_BACK, Listeners, Pool};
 use crate::net::connection::{Address, Failure, MustBe};
 use crate::net::settings::Settings;

@@ -14,8 +14,7 @@ use super::{Cluster, PAUSE, SLOTS};
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure};
 use crate::net::settings::MajorityTerms;
-use crate::net::topology::Route;
-use crate::net::topology::fan_out::Runs;
+use crate::net::topology::{Route, Runs};
 
 /// After this time without a decision all nodes are asked once more: some may have changed their minds, and need not wait for the
 /// silent or distant ones.

@@ -18,7 +18,7 @@ use redis::{Cmd, Value, cmd};
 use super::{Cluster, SLOTS};
 use crate::net::connection::{Address, Failure, items, number, text};
 use crate::net::settings::MajorityTerms;
-use crate::net::topology::fan_out::{Answer, Run, Runs, ask_all, fan_out, run_question};
+use crate::net::topology::{Answer, Run, Runs, ask_all, fan_out, run_question};
 
 /// What the nodes have answered so far. Where a majority counts, its mutex may be taken while that of the majority's state is held,
 /// and not the other way round.

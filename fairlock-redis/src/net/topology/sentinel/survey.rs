@@ -7,7 +7,7 @@ use redis::{Cmd, Value, cmd};
 
 use super::Sentinel;
 use crate::net::connection::{Address, Failure, items, number, text};
-use crate::net::topology::fan_out::{Run, fan_out, run_question};
+use crate::net::topology::{Run, fan_out, run_question};
 
 /// One sentinel that is configured.
 pub(crate) struct Surveyed {

@@ -21,7 +21,7 @@ use super::survey::{SentinelAnswer, question};
 use super::{Sentinel, SentinelState};
 use crate::net::connection::{Address, Failure};
 use crate::net::settings::MajorityTerms;
-use crate::net::topology::fan_out::{Answer, LONGER, Run, ask_all};
+use crate::net::topology::{Answer, LONGER, Run, ask_all};
 
 /// After this time without a decision all sentinels are asked once more: some may have changed their minds, and need not wait for the
 /// silent or distant ones.
