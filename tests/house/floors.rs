@@ -18,7 +18,7 @@ const HOUSE: [(&str, &str); 8] = [
     (
         "fairlock-redis",
         "builder doctor locks backend hand_off redisson wake_ups durable
-         script script/reply script/scripts script/keys
+         script script/reply script/scripts
          net net/target net/topology net/subscription net/commands net/settings net/connection",
     ),
     ("fairlock-net", "stream trust resolver endpoint words"),

@@ -18,7 +18,7 @@ use redis::{Cmd, Value, cmd};
 use crate::backend::{RedisBackend, by_rules};
 use crate::durable::{Durability, lives_of};
 use crate::net::{Arrangement, Failure, Route, Servers, dry_run, field, items, micros, text};
-use crate::script::keys::{Keys, client_channel};
+use crate::script::scripts::{Keys, client_channel};
 
 const TABLE: Table = Table(include_str!("findings.md"));
 /// How many round trips are measured.

@@ -26,8 +26,7 @@ use crate::net::{
     Arrangement, Failure, MajorityTerms, Meaning, Pool, Servers, Settings, in_range, invalid, slot_of,
 };
 use crate::script::Wrapper;
-use crate::script::keys::Keys;
-use crate::script::scripts::{Script, Text, millis};
+use crate::script::scripts::{Keys, Script, Text, millis};
 
 /// How long durable clients believe what a server told them, and how far clocks may differ; see
 /// [`RedisBuilder::durable`](crate::RedisBuilder::durable).

@@ -5,9 +5,8 @@ use fairlock_core::{LockKind, OwnerId};
 use redis::Value;
 
 use super::HandOff;
-use crate::script::keys::{Keys, queues};
 use crate::script::reply::{Row, items, number, rank, time, token, unintelligible, written};
-use crate::script::scripts::Argument;
+use crate::script::scripts::{Argument, Keys, queues};
 use crate::script::{Call, Kinds, Look, scripts};
 
 impl HandOff {

@@ -20,10 +20,9 @@ pub(crate) use channels::Channels;
 use channels::Subscribed;
 
 use crate::durable::Calls;
-use crate::script::keys::{Keys, redisson_queues};
 use crate::script::reply::{Row, items, number, rank, text, time, token, unintelligible, written};
 use crate::script::scripts::Argument::{BeginBy, Channel, Number, Request, Text};
-use crate::script::scripts::{Argument, condition, millis};
+use crate::script::scripts::{Argument, Keys, condition, millis, redisson_queues};
 use crate::script::{Call, Look, Scripts, foreign, reply, scripts};
 use crate::wake_ups::WakeUps;
 

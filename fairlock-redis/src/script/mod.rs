@@ -1,10 +1,9 @@
 //! From a lock and an operation to the bytes of a script, and from a reply to its meaning.
 //!
-//! `keys.rs` spells the keys of a lock, `scripts.rs` has the Lua and its arguments, `reply.rs` says what a reply means, `untold.rs` sends
+//! `scripts.rs` has the Lua, spells the keys of a lock, and writes arguments, `reply.rs` says what a reply means, `untold.rs` sends
 //! what a script could not. Here: writes the command, runs scripts on the servers that keep their locks, one or many in a round trip,
 //! loads scripts that are missing, and puts refusals into words.
 
-pub(crate) mod keys;
 pub(crate) mod reply;
 pub(crate) mod scripts;
 mod untold;
@@ -16,9 +15,8 @@ use fairlock_core::backend::{BackendError, BackendErrorKind, LockId};
 use redis::{Cmd, Value, cmd};
 use smallvec::SmallVec;
 
-use keys::{KeyCache, Keys, KeysOfScript};
 use reply::{missing, text};
-use scripts::{Argument, Known, Script, Text};
+use scripts::{Argument, KeyCache, Keys, KeysOfScript, Known, Script, Text};
 use untold::Untold;
 
 use crate::net::{Failure, Hears, Listeners, Meaning, Order, Pool, Route, ServerFailure, Servers};
