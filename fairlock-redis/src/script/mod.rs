@@ -1,12 +1,11 @@
 //! From a lock and an operation to the bytes of a script, and from a reply to its meaning.
 //!
-//! `scripts.rs` has the Lua, spells the keys of a lock, and writes arguments, `reply.rs` says what a reply means, `untold.rs` sends
-//! what a script could not. Here: writes the command, runs scripts on the servers that keep their locks, one or many in a round trip,
-//! loads scripts that are missing, and puts refusals into words.
+//! `scripts.rs` has the Lua, the keys of a lock and the arguments; `reply.rs` says what a reply means, and sends the messages that a script
+//! could not. Here: writes the command, runs scripts on the servers that keep their locks, one or many in a round trip, loads scripts that
+//! are missing, and puts refusals into words.
 
 pub(crate) mod reply;
 pub(crate) mod scripts;
-mod untold;
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -15,9 +14,8 @@ use fairlock_core::backend::{BackendError, BackendErrorKind, LockId};
 use redis::{Cmd, Value, cmd};
 use smallvec::SmallVec;
 
-use reply::{missing, text};
+use reply::{Untold, missing, text};
 use scripts::{Argument, KeyCache, Keys, KeysOfScript, Known, Script, Text};
-use untold::Untold;
 
 use crate::net::{Failure, Hears, Listeners, Meaning, Order, Pool, Route, ServerFailure, Servers};
 
