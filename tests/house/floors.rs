@@ -99,7 +99,7 @@ fn the_connections_know_nothing_of_their_crate() {
         let others: Vec<_> = imported.iter().filter(|other| !is_net(other)).collect();
         assert!(others.is_empty(), "{module} imports {others:?}");
     }
-    assert!(seen > 20, "only {seen} files were found");
+    assert!(seen > 15, "only {seen} files were found");
 }
 
 /// What survives a server that forgets is known to one room and few others.
@@ -120,7 +120,7 @@ fn durability_is_known_to_one_room_and_few_others() {
             telling.push(file);
         }
     }
-    assert!(telling.iter().filter(|file| file.starts_with("durable/")).count() == 3, "{telling:?}");
+    assert!(telling.iter().filter(|file| file.starts_with("durable/")).count() == 2, "{telling:?}");
     telling.retain(|file| !file.starts_with("durable/"));
     assert!(
         !telling.iter().any(|file| file.starts_with("net/")),
