@@ -96,8 +96,7 @@ fn join(text: &str, present: &mut Vec<&'static str>) -> String {
             joined.push_str(line);
             continue;
         };
-        let is_named =
-            |part: &str| names == "-" || names.split(", ").any(|name| defined(part).any(|own| own == name));
+        let is_named = |part: &str| names.split(", ").any(|name| defined(part).any(|own| own == name));
         for part in parts_of(file).filter(|part| is_named(part)) {
             if !present.contains(&part) {
                 present.push(part);
@@ -108,7 +107,7 @@ fn join(text: &str, present: &mut Vec<&'static str>) -> String {
     joined
 }
 
-/// The file that the line includes, and behind a colon the names that it takes from there. (A case has the names of its script: `-`.)
+/// The file that the line includes, and behind a colon the names that it takes from there.
 fn include(line: &str) -> Option<(&str, &str)> {
     line.trim().strip_prefix("-- @include ")?.split_once(": ")
 }
@@ -119,10 +118,12 @@ fn parts_of(file: &str) -> impl Iterator<Item = &'static str> {
     text.split("\n-- @part\n")
 }
 
-/// The functions, constants and numbers of a part.
+/// The functions, constants and numbers of a part, or the name of a case.
 fn defined(part: &str) -> impl Iterator<Item = &str> {
-    let locals = part.lines().filter_map(|line| line.strip_prefix("local "));
-    let names = locals.filter_map(|local| local.trim_start_matches("function ").split(['(', '=']).next());
+    let locals =
+        part.lines().filter_map(|line| line.strip_prefix("local ").or_else(|| line.strip_prefix("-- Case ")));
+    let names =
+        locals.filter_map(|local| local.trim_start_matches("function ").split(['(', '=', ':']).next());
     names.flat_map(|names| names.split(',').map(str::trim))
 }
 
@@ -132,8 +133,8 @@ macro_rules! files {
     };
 }
 
-const FILES: [(&str, &str); 23] = files!(
-    "case/busy" "case/give_beside" "case/give_free" "case/give_part" "case/hand_on" "case/newer" "case/queue" "case/renew" "case/take_free" "case/take_part"
+const FILES: [(&str, &str); 16] = files!(
+    "case/give" "case/keep" "case/take"
     "lib/clock" "lib/format" "lib/holders" "lib/holds" "lib/life" "lib/look" "lib/note" "lib/plan" "lib/queue" "lib/redisson" "lib/rule" "lib/tell" "lib/write"
 );
 
