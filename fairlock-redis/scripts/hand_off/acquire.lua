@@ -28,7 +28,7 @@ local waits, is_full = string.find(options, 'w', 1, true), used == tonumber(capa
 -- @include case/take: busy
 -- @include lib/format: queue_text, read_numbers, place_text, read_place
 -- @include lib/queue: clock_at, keep_anew
--- @include lib/look: look_after
+-- @include lib/tell: look_after
 -- @include case/take: queue
 
 -- All else.
@@ -36,13 +36,10 @@ local waits, is_full = string.find(options, 'w', 1, true), used == tonumber(capa
 -- @include case/keep: layout
 -- @include lib/clock: late
 -- @include lib/holds: is_alike, read_holds, hold_of, refusal, lease_left
--- @include lib/queue: read_queue, may_restore
--- @include lib/note: note_ask, write_note
--- @include lib/plan: new_plan, drop, grant, hear, join_behind, restore, keep_place
--- @include lib/rule: hand_on
+-- @include lib/queue: read_queue, may_restore, note_ask, write_note
+-- @include lib/rule: new_plan, drop, grant, hear, join_behind, restore, keep_place, hand_on
 -- @include lib/write: write
--- @include lib/tell: tell
--- @include lib/look: more_to_do, busy_for, look_in
+-- @include lib/tell: tell, more_to_do, busy_for, look_in
 -- @include lib/holders: mismatch
 
 local kind, limit = string.match(condition or '', '^(%l)(%d+)$')

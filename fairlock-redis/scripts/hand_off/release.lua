@@ -1,7 +1,7 @@
 -- Ends a hold, and grants its units to waiters.
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: capacity; member, units and token of the hold; options (see acquire)
--- Returns: 0 if the hold is released, 1 if there is more to do besides (see lib/look) | {not_held, 1 if there is more to do, or 0}
+-- Returns: 0 if the hold is released, 1 if there is more to do besides (see lib/tell) | {not_held, 1 if there is more to do, or 0}
 -- Effects: the hold and those that are over are dropped; sequence; a push to each new holder
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local capacity, member, units, token, options = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -35,11 +35,9 @@ if place and place.capacity ~= capacity then place = nil end
 -- @include case/keep: layout
 -- @include lib/holds: read_holds, hold_of
 -- @include lib/queue: read_queue
--- @include lib/plan: new_plan, drop
--- @include lib/rule: hand_on
+-- @include lib/rule: new_plan, drop, hand_on
 -- @include lib/write: write
--- @include lib/tell: tell
--- @include lib/look: more_to_do
+-- @include lib/tell: tell, more_to_do
 
 local function by_rule()
   capacity, token = tonumber(capacity), tonumber(token)

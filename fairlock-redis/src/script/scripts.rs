@@ -133,9 +133,9 @@ macro_rules! files {
     };
 }
 
-const FILES: [(&str, &str); 16] = files!(
+const FILES: [(&str, &str); 13] = files!(
     "case/give" "case/keep" "case/take"
-    "lib/clock" "lib/format" "lib/holders" "lib/holds" "lib/life" "lib/look" "lib/note" "lib/plan" "lib/queue" "lib/redisson" "lib/rule" "lib/tell" "lib/write"
+    "lib/clock" "lib/format" "lib/holders" "lib/holds" "lib/life" "lib/queue" "lib/redisson" "lib/rule" "lib/tell" "lib/write"
 );
 
 /// What a client that is not durable has in place of `scripts/lib/life.lua`.

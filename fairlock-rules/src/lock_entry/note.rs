@@ -1,7 +1,7 @@
 //! The note of a lock that is to be granted once in a period: when the lock was granted last.
 //!
 //! From the first ask that names such a period on, each grant is noted, of whatever request. The note stands in the state, and stays there
-//! for as long as the state does: at least until [`note_ends`](LockEntry::note_ends). `lib/note.lua` of the Redis backend is the same.
+//! for as long as the state does: at least until [`note_ends`](LockEntry::note_ends). `lib/queue.lua` of the Redis backend is the same.
 
 use std::time::Duration;
 
