@@ -28,15 +28,9 @@ const HOUSE: [(&str, &str); 8] = [
          net net/pool net/schema net/open net/connection net/statement net/address net/failure",
     ),
     ("fairlock-rules", "lock_entry queue interest context wake_up bytes pattern"),
-    (
-        "fairlock-file",
-        "backend wake_ups lock_files slots machine",
-    ),
+    ("fairlock-file", "backend wake_ups lock_files slots machine"),
     ("fairlock-memory", "backend store plans"),
-    (
-        "fairlock-cli",
-        "run take blocked operator screen server args settings process words",
-    ),
+    ("fairlock-cli", "run take blocked operator screen server args settings process words"),
 ];
 
 /// The modules that each module of a crate imports. `mod.rs` has the name of its folder, `lib.rs` the empty name.

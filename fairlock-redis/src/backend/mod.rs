@@ -21,7 +21,7 @@ use crate::net::{Order, attempt_ttl};
 #[cfg(feature = "redisson")]
 use crate::redisson::Redisson;
 use crate::script::reply::{Row, missing, renewed, renewed_holds};
-use crate::script::{Call, CallFailure, Kinds, Look, Scripts, reply};
+use crate::script::{CallFailure, Kinds, Look, ScriptCall, Scripts, reply};
 use crate::wake_ups::WakeUps;
 
 const NO_PLAIN: &str = "plain locks need the feature `redisson`";
@@ -103,11 +103,11 @@ impl RedisBackend {
     fn ask_all<'q, Q, A>(
         &self,
         questions: &'q [Q],
-        call: impl Fn(&'q Q) -> Result<Call<'q>, BackendError>,
-        answer: impl Fn(&Q, &Call<'_>, Value) -> Result<A, BackendError>,
+        call: impl Fn(&'q Q) -> Result<ScriptCall<'q>, BackendError>,
+        answer: impl Fn(&Q, &ScriptCall<'_>, Value) -> Result<A, BackendError>,
     ) -> Vec<Result<A, BackendError>> {
         let calls: Vec<_> = questions.iter().map(call).collect();
-        let sent: Vec<&Call<'_>> = calls.iter().flatten().collect();
+        let sent: Vec<&ScriptCall<'_>> = calls.iter().flatten().collect();
         // A call that is alone says more of its errors.
         let replies = match sent[..] {
             [one] => vec![self.0.scripts.run(one)],
@@ -117,7 +117,7 @@ impl RedisBackend {
             }
         };
         let mut replies = replies.into_iter();
-        let answer = |(question, call): (&Q, &Result<Call<'_>, BackendError>)| {
+        let answer = |(question, call): (&Q, &Result<ScriptCall<'_>, BackendError>)| {
             // Nothing of a call that can't be made was sent. Once there is a reply, something was, whatever follows.
             let call = call.as_ref().map_err(|error| error.clone().unsent())?;
             let reply = replies.next().unwrap_or_else(|| Err(missing()))?;
@@ -284,7 +284,7 @@ type Answer = Result<Renewal, BackendError>;
 struct Part<'a> {
     items: Vec<usize>,
     are_holds: bool,
-    call: Result<Call<'a>, BackendError>,
+    call: Result<ScriptCall<'a>, BackendError>,
 }
 
 impl Inner {

@@ -22,7 +22,7 @@ use crate::net::attempt_length;
 use crate::script::reply::{Row, items, number, rank, recheck_in, time, token, unintelligible, written};
 use crate::script::scripts::Argument::{BeginBy, Member, Number, Options, Text};
 use crate::script::scripts::{Argument, Keys, condition, millis, queues};
-use crate::script::{Call, Kinds, Look, Scripts, reply, scripts};
+use crate::script::{Kinds, Look, ScriptCall, Scripts, reply, scripts};
 use crate::wake_ups::WakeUps;
 
 /// Our own queue, for locks of any capacity.
@@ -94,7 +94,7 @@ impl HandOff {
         }
     }
 
-    fn leave<'a>(&self, lock: &LockId, member: Argument<'a>) -> Result<Call<'a>, BackendError> {
+    fn leave<'a>(&self, lock: &LockId, member: Argument<'a>) -> Result<ScriptCall<'a>, BackendError> {
         self.scripts.call(&scripts::HAND_OFF_WITHDRAW, [lock], [member, capacity(lock), OF_NOBODY])
     }
 
@@ -143,7 +143,7 @@ fn capacity(lock: &LockId) -> Argument<'static> {
 
 impl HandOff {
     /// The script that asks for a lock.
-    pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<ScriptCall<'a>, BackendError> {
         let (place, lock) = (&ask.place, ask.place.lock);
         self.calls.check(lock, ask.lease, &self.scripts.servers)?;
         let mut arguments = vec![
@@ -165,7 +165,7 @@ impl HandOff {
     pub(crate) fn acquired(
         &self,
         ask: &Acquire<'_>,
-        call: &Call<'_>,
+        call: &ScriptCall<'_>,
         mut reply: Value,
     ) -> Result<Acquired, BackendError> {
         let mut until = None;
@@ -181,7 +181,7 @@ impl HandOff {
     }
 
     /// The script that gives a hold up.
-    pub(crate) fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<ScriptCall<'a>, BackendError> {
         let [member, token] = named(hold);
         let units = Number(hold.units.into());
         let arguments = [capacity(hold.lock), member, units, token, OF_NOBODY];
@@ -206,7 +206,7 @@ impl HandOff {
         hold: &'a Hold<'_>,
         owner: &'a OwnerId,
         lease: Duration,
-    ) -> Result<Call<'a>, BackendError> {
+    ) -> Result<ScriptCall<'a>, BackendError> {
         self.calls.check(hold.lock, lease, &self.scripts.servers)?;
         let ([member, token], adopter) = (named(hold), Member(owner, hold.request));
         let arguments = [capacity(hold.lock), member, token, adopter, Number(millis(lease))];
@@ -226,7 +226,7 @@ impl HandOff {
         holds: &[&'a Hold<'_>],
         count: u32,
         lease: Duration,
-    ) -> Result<Call<'a>, BackendError> {
+    ) -> Result<ScriptCall<'a>, BackendError> {
         let tells_count = self.tells_counts.load(Ordering::Relaxed);
         let told = if tells_count { Number(count.into()) } else { Text("") };
         let mut arguments = Vec::with_capacity(3 + 2 * holds.len());
@@ -256,7 +256,7 @@ impl HandOff {
         &self,
         lock: &LockId,
         places: &[(&'a Place<'_>, Duration)],
-    ) -> Result<Call<'a>, BackendError> {
+    ) -> Result<ScriptCall<'a>, BackendError> {
         let ttl = places.iter().map(|(place, _)| place.ttl).max().unwrap_or_default();
         // All places are of one client.
         let options = places.first().map_or(OF_NOBODY, |(place, _)| self.options(place));
@@ -269,7 +269,7 @@ impl HandOff {
     }
 
     /// The script that takes a request out of the queue.
-    pub(crate) fn withdraw<'a>(&self, place: &'a Place<'_>) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn withdraw<'a>(&self, place: &'a Place<'_>) -> Result<ScriptCall<'a>, BackendError> {
         self.leave(place.lock, Member(place.owner, place.request))
     }
 
@@ -293,7 +293,7 @@ impl HandOff {
     }
 
     /// The script that looks at a lock.
-    pub(crate) fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
+    pub(crate) fn look(&self, lock: &LockId, at: &Look) -> Result<ScriptCall<'static>, BackendError> {
         let capacity = if at.kinds == Kinds::Any { 0 } else { u64::from(lock.kind.capacity()) };
         let arguments = [MOST_INSPECTED, at.from, at.many, at.examined, capacity].map(Number);
         self.scripts.call(&scripts::HAND_OFF_INSPECT, [lock], arguments)

@@ -18,7 +18,7 @@ use crate::durable::Calls;
 use crate::script::reply::{Row, items, number, rank, text, time, token, unintelligible, written};
 use crate::script::scripts::Argument::{BeginBy, Channel, Number, Request, Text};
 use crate::script::scripts::{Argument, Keys, condition, millis, redisson_queues};
-use crate::script::{Call, Look, Scripts, foreign, reply, scripts};
+use crate::script::{Look, ScriptCall, Scripts, foreign, reply, scripts};
 use crate::wake_ups::{OtherChannels, WakeUps};
 
 /// Redisson's rules, for fair and plain locks.
@@ -80,7 +80,7 @@ impl Redisson {
         reply::acquired(&row)
     }
 
-    pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<ScriptCall<'a>, BackendError> {
         let place = &ask.place;
         self.calls.check(place.lock, ask.lease, &self.scripts.servers)?;
         let mut arguments = vec![
@@ -102,7 +102,7 @@ impl Redisson {
     pub(crate) fn acquired(
         &self,
         ask: &Acquire<'_>,
-        call: &Call<'_>,
+        call: &ScriptCall<'_>,
         reply: Value,
     ) -> Result<Acquired, BackendError> {
         let place = &ask.place;
@@ -121,7 +121,7 @@ impl Redisson {
         Ok(answer)
     }
 
-    pub(crate) fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<ScriptCall<'a>, BackendError> {
         let arguments = [&named(hold)[..], &[Channel]].concat();
         self.scripts.call(&scripts::REDISSON_RELEASE, [hold.lock], arguments)
     }
@@ -131,7 +131,7 @@ impl Redisson {
         hold: &'a Hold<'_>,
         owner: &'a OwnerId,
         lease: Duration,
-    ) -> Result<Call<'a>, BackendError> {
+    ) -> Result<ScriptCall<'a>, BackendError> {
         self.calls.check(hold.lock, lease, &self.scripts.servers)?;
         let rest = [Text(owner.as_str()), Number(millis(lease)), Channel];
         let arguments = [&named(hold)[..], &rest].concat();
@@ -143,7 +143,7 @@ impl Redisson {
         holds: &[&'a Hold<'_>],
         count: u32,
         lease: Duration,
-    ) -> Result<Call<'a>, BackendError> {
+    ) -> Result<ScriptCall<'a>, BackendError> {
         let mut arguments = vec![Number(count.into()), Number(millis(lease))];
         holds.iter().for_each(|hold| arguments.extend(named(hold)));
         self.scripts.call(&scripts::REDISSON_RENEW_HOLDS, holds.iter().map(|hold| hold.lock), arguments)
@@ -153,7 +153,7 @@ impl Redisson {
         &self,
         lock: &LockId,
         places: &[(&'a Place<'_>, Duration)],
-    ) -> Result<Call<'a>, BackendError> {
+    ) -> Result<ScriptCall<'a>, BackendError> {
         let mut arguments: Vec<Argument<'_>> = vec![Channel];
         for (place, lease) in places {
             let (owner, time) = (Text(place.owner.as_str()), Number(millis(self.time_of(place))));
@@ -173,7 +173,7 @@ impl Redisson {
     /// Its renewals tell each count.
     pub(crate) fn will_tell(&self, _: u32) {}
 
-    pub(crate) fn withdraw<'a>(&self, place: &'a Place<'_>) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn withdraw<'a>(&self, place: &'a Place<'_>) -> Result<ScriptCall<'a>, BackendError> {
         let arguments = [
             Text(place.owner.as_str()),
             Request(place.request),
@@ -230,7 +230,7 @@ fn is_news(logged: &mut Vec<(LockName, Instant)>, lock: &LockName, now: Instant)
 }
 
 impl Redisson {
-    pub(crate) fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
+    pub(crate) fn look(&self, lock: &LockId, at: &Look) -> Result<ScriptCall<'static>, BackendError> {
         let arguments = [at.from, at.many, at.examined].map(Argument::Number);
         self.scripts.call(&scripts::INSPECT, [lock], arguments)
     }
