@@ -66,7 +66,7 @@ end
 
 -- @part
 -- The field `last` of the record: the last number; with a note (lib/queue) `v2 <last> <granted> <keep>`. This text is of layout 2, since a
--- version that knows no notes must not grant such a lock; and no case takes it for a number below the clock.
+-- version that knows no notes must not grant such a lock; no case takes it for a number below the clock.
 -- @include lib/format: int
 -- @include lib/clock: text
 
