@@ -45,7 +45,7 @@ fn scripts_of(ran: &Mutex<Vec<Ran>>) -> Vec<(String, Vec<String>)> {
 
 /// The script that only hands on what is free.
 fn hands_on() -> (String, Vec<String>) {
-    (scripts::HAND_OFF_WITHDRAW.text.sha.clone(), ["", "1", "s", "0"].map(str::to_owned).to_vec())
+    (scripts::HAND_OFF_WITHDRAW.text.sha.clone(), ["", "1", "s"].map(str::to_owned).to_vec())
 }
 
 #[test]

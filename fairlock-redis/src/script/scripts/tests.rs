@@ -14,7 +14,7 @@ pub(crate) fn all() -> Vec<(&'static Script, usize, usize)> {
         (&HAND_OFF_RECLAIM, 4, 8),
         (&HAND_OFF_RELEASE, 4, 5),
         (&HAND_OFF_ADOPT, 4, 5),
-        (&HAND_OFF_WITHDRAW, 4, 4),
+        (&HAND_OFF_WITHDRAW, 4, 3),
         (&HAND_OFF_FORCE_RELEASE, 4, 7),
         (&HAND_OFF_INSPECT, 4, 5),
     ];
