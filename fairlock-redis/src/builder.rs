@@ -9,11 +9,10 @@ use fairlock_core::Result;
 use fairlock_core::backend::{BackendError, Login, Logins, connect_within};
 
 use crate::backend::{Inner, RedisBackend, Rules};
-use crate::checks::{in_range, invalid};
 use crate::doctor;
 use crate::durable::{Calls, Durability};
 use crate::hand_off::HandOff;
-use crate::net::{AddressMap, Arrangement, Servers, Settings, Target, Timeouts};
+use crate::net::{AddressMap, Arrangement, Servers, Settings, Target, Timeouts, in_range, invalid};
 #[cfg(feature = "redisson")]
 use crate::redisson::{Channels, Redisson};
 use crate::script::Scripts;

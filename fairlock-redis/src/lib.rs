@@ -18,14 +18,13 @@
 //! | `net` | connections; knows no lock, and nothing of this crate |
 //!
 //! Each room imports only what stands below it. The lock is Redisson's hash under the bare name of the lock, so all clients of fairlock
-//! and Redisson exclude each other. `script/keys.rs` has the table of all keys and channels, `scripts/README.md` the rules of the
+//! and Redisson exclude each other. `script/scripts.rs` has the table of all keys and channels, `scripts/README.md` the rules of the
 //! Lua.
 
 mod backend;
 mod builder;
-mod checks;
 #[cfg(test)]
-mod damaged_replies;
+mod damaged_replies_tests;
 mod doctor;
 mod durable;
 #[cfg(test)]

@@ -8,8 +8,8 @@ use redis::cmd;
 
 use crate::backend::{RedisBackend, Rules, by_rules};
 use crate::net::{Order, Pool, ServerFailure};
-use crate::script::keys::{Keys, name_of_queue};
 use crate::script::reply::{items, number, text, unintelligible};
+use crate::script::scripts::{Keys, name_of_queue};
 use crate::script::{Kinds, Look};
 
 /// How many keys the server scans in one call: this bounds how long the call blocks the server.

@@ -18,9 +18,8 @@ const HOUSE: [(&str, &str); 8] = [
     (
         "fairlock-redis",
         "builder doctor locks backend hand_off redisson wake_ups durable
-         script script/reply script/scripts script/keys checks
-         net net/target net/topology net/subscription net/commands net/settings net/connection net/hash_slot net/value
-         net/refusal",
+         script script/reply script/scripts
+         net net/target net/topology net/subscription net/commands net/settings net/connection",
     ),
     ("fairlock-net", "stream trust endpoint"),
     (
@@ -29,15 +28,9 @@ const HOUSE: [(&str, &str); 8] = [
          net net/open net/connection net/statement net/address net/failure",
     ),
     ("fairlock-rules", "lock_entry queue context bytes"),
-    (
-        "fairlock-file",
-        "backend wake_ups lock_files slots machine",
-    ),
+    ("fairlock-file", "backend wake_ups lock_files slots machine"),
     ("fairlock-memory", "backend store"),
-    (
-        "fairlock-cli",
-        "run take blocked operator screen server args settings process words",
-    ),
+    ("fairlock-cli", "run take blocked operator screen server args settings process words"),
 ];
 
 /// The modules that each module of a crate imports. `mod.rs` has the name of its folder, `lib.rs` the empty name.
@@ -100,7 +93,7 @@ fn the_connections_know_nothing_of_their_crate() {
         let others: Vec<_> = imported.iter().filter(|other| !is_net(other)).collect();
         assert!(others.is_empty(), "{module} imports {others:?}");
     }
-    assert!(seen > 20, "only {seen} files were found");
+    assert!(seen > 15, "only {seen} files were found");
 }
 
 /// What survives a server that forgets is known to one room and few others.
@@ -121,7 +114,7 @@ fn durability_is_known_to_one_room_and_few_others() {
             telling.push(file);
         }
     }
-    assert!(telling.iter().filter(|file| file.starts_with("durable/")).count() == 3, "{telling:?}");
+    assert!(telling.iter().filter(|file| file.starts_with("durable/")).count() == 2, "{telling:?}");
     telling.retain(|file| !file.starts_with("durable/"));
     assert!(
         !telling.iter().any(|file| file.starts_with("net/")),

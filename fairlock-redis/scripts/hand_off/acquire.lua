@@ -15,7 +15,7 @@ local call = redis.call
 -- @include lib/clock: number, since, now
 -- @include lib/format: hold_text
 local is_idle, fields, first_end = not condition and call('EXISTS', lock, waiters, ends or lock) == 0, {}, nil
--- @include case/take_free: -
+-- @include case/take: free
 if not is_idle then fields, first_end = call('HMGET', lock, 'mode', 'used', member), ends and call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2] end
 -- How many units are taken, if no hold is over. All further cases need that; no case knows of conditions.
 local own, used = fields[3], is_idle and 0
@@ -23,26 +23,23 @@ local own, used = fields[3], is_idle and 0
 if used and (condition or used < 0 or used > 4294967295) then used = nil end -- Another program's number, which the rule reads.
 -- @include lib/clock: text
 -- @include lib/format: end_of
--- @include case/take_part: -
+-- @include case/take: part
 local waits, is_full = string.find(options, 'w', 1, true), used == tonumber(capacity)
--- @include case/busy: -
+-- @include case/take: busy
 -- @include lib/format: queue_text, read_numbers, place_text, read_place
 -- @include lib/queue: clock_at, keep_anew
--- @include lib/look: look_after
--- @include case/queue: -
+-- @include lib/tell: look_after
+-- @include case/take: queue
 
 -- All else.
 -- @include lib/format: newer
--- @include case/newer: -
+-- @include case/keep: layout
 -- @include lib/clock: late
 -- @include lib/holds: is_alike, read_holds, hold_of, refusal, lease_left
--- @include lib/queue: read_queue, may_restore
--- @include lib/note: note_ask, write_note
--- @include lib/plan: new_plan, drop, grant, hear, join_behind, restore, keep_place
--- @include lib/rule: hand_on
+-- @include lib/queue: read_queue, may_restore, note_ask, write_note
+-- @include lib/rule: new_plan, drop, grant, hear, join_behind, restore, keep_place, hand_on
 -- @include lib/write: write
--- @include lib/tell: tell
--- @include lib/look: more_to_do, busy_for, look_in
+-- @include lib/tell: tell, more_to_do, busy_for, look_in
 -- @include lib/holders: mismatch
 
 local kind, limit = string.match(condition or '', '^(%l)(%d+)$')

@@ -5,11 +5,10 @@
 -- Effects: the hold is the adopter's, with the count 1 and a new end, even an earlier one; then the first in the queue is told to look
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local capacity, member, token, adopter, lease = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
--- @include lib/format: newer
--- @include case/newer: -
+-- @include lib/format: newer, hold_text, read_hold, split_member
+-- @include case/keep: layout
 -- @include lib/clock: now, text
 -- @include lib/holds: is_alike, last_end, renew, read_holds, hold_of
--- @include lib/format: hold_text, read_hold, split_member
 -- @include lib/tell: wake_plain, publish
 
 -- A repeat is a renewal: if it comes late, it shortens nothing, and leaves the count as it is.

@@ -9,16 +9,14 @@ local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local options, capacity, begin_by, member, token, last_token, from =
   ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 -- @include lib/format: newer
--- @include case/newer: -
+-- @include case/keep: layout
 -- @include lib/clock: number, text, late
 -- @include lib/holds: read_holds, hold_of, refusal
 -- @include lib/holders: list_holders, notify_taken
 -- @include lib/queue: NOBODY, read_queue
--- @include lib/plan: new_plan, drop
--- @include lib/rule: hand_on
+-- @include lib/rule: new_plan, drop, hand_on
 -- @include lib/write: write
--- @include lib/tell: tell
--- @include lib/look: more_to_do
+-- @include lib/tell: tell, more_to_do
 
 -- How many holders one script looks at. Later ones are left to the next script: those who were granted the lock meanwhile keep it,
 -- since their tokens are greater. Ends only move away from `from`, by renewals.

@@ -1,7 +1,7 @@
 -- Ends a hold, and grants its units to waiters.
 -- KEYS: lock (Keys::lock), waiters (Keys::waiters), record (Keys::record), and unless the capacity is 1 ends (Keys::ends)
 -- ARGV: capacity; member, units and token of the hold; options (see acquire)
--- Returns: 0 if the hold is released, 1 if there is more to do besides (see lib/look) | {not_held, 1 if there is more to do, or 0}
+-- Returns: 0 if the hold is released, 1 if there is more to do besides (see lib/tell) | {not_held, 1 if there is more to do, or 0}
 -- Effects: the hold and those that are over are dropped; sequence; a push to each new holder
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local capacity, member, units, token, options = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -9,14 +9,14 @@ local call = redis.call
 -- How the hold's field begins, and who is first in the queue: nil if nobody waits, false in a grace (then no case applies).
 local named, first = units .. ' ' .. token .. ' ', not grace_left and call('ZRANGE', waiters, '0', '0')[1]
 -- @include lib/tell: wake_plain, publish
--- @include case/give_free: -
+-- @include case/give: free
 -- @include lib/clock: number, since, now
 -- The units that are taken, if the hold is there (however often it was entered) and no hold is over. All further cases need that.
 local fields, first_end = call('HMGET', lock, 'mode', 'used', member), ends and call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]
 local used = fields[1] == capacity and string.find(fields[3] or '', named, 1, true) == 1
   and (not ends and 1 or first_end and tonumber(first_end) > now and tonumber(fields[2]))
 if used and (used < 0 or used > 4294967295) then used = nil end -- Another program's number, which the rule reads.
--- @include case/give_part: -
+-- @include case/give: part
 -- @include lib/clock: text
 -- @include lib/format: hold_text, queue_text, read_numbers, read_place
 -- @include lib/queue: clock_at, lease_of, keep_anew, CLIENT_PREFIX, is_present
@@ -27,19 +27,17 @@ clock = clock_at(pulse, clock, least)
 -- behind the last number, if the caller itself is first, or if the place names another capacity.
 local place = texts[1] and texts[1] < number and clock >= tonumber(rests) and first ~= member and read_place(first, texts[3])
 if place and place.capacity ~= capacity then place = nil end
--- @include case/give_beside: -
--- @include case/hand_on: -
+-- @include case/give: beside
+-- @include case/give: next
 
 -- All else.
 -- @include lib/format: newer
--- @include case/newer: -
+-- @include case/keep: layout
 -- @include lib/holds: read_holds, hold_of
 -- @include lib/queue: read_queue
--- @include lib/plan: new_plan, drop
--- @include lib/rule: hand_on
+-- @include lib/rule: new_plan, drop, hand_on
 -- @include lib/write: write
--- @include lib/tell: tell
--- @include lib/look: more_to_do
+-- @include lib/tell: tell, more_to_do
 
 local function by_rule()
   capacity, token = tonumber(capacity), tonumber(token)

@@ -6,16 +6,13 @@
 -- Effects: places live on, with their keys; holds that are over are dropped; sequence; a push to each new holder
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local ttl, options, capacity = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
--- @include lib/format: newer
--- @include case/newer: -
--- @include lib/format: read_place
+-- @include lib/format: newer, read_place
+-- @include case/keep: layout
 -- @include lib/holds: read_holds, hold_of, refusal, lease_left
 -- @include lib/queue: NOBODY, read_queue
--- @include lib/plan: new_plan, drop, hear, keep_place
--- @include lib/rule: hand_on
+-- @include lib/rule: new_plan, drop, hear, keep_place, hand_on
 -- @include lib/write: write
--- @include lib/tell: tell
--- @include lib/look: look_in
+-- @include lib/tell: tell, look_in
 
 local holds, queue, plan = read_holds(NOBODY), read_queue(NOBODY), new_plan()
 local rows, members, leases, tickets = {}, {}, {}, {}

@@ -6,14 +6,12 @@
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local member, capacity, options = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 -- @include lib/format: newer
--- @include case/newer: -
+-- @include case/keep: layout
 -- @include lib/holds: read_holds, hold_of
 -- @include lib/queue: read_queue
--- @include lib/plan: new_plan, drop
--- @include lib/rule: hand_on
+-- @include lib/rule: new_plan, drop, hand_on
 -- @include lib/write: write
--- @include lib/tell: tell
--- @include lib/look: more_to_do
+-- @include lib/tell: tell, more_to_do
 
 local holds, queue, plan = read_holds(member), read_queue(member), new_plan()
 local hold = hold_of(holds, member, holds.own)

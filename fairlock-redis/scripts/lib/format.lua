@@ -65,8 +65,8 @@ local function read_last_grant(record)
 end
 
 -- @part
--- The field `last` of the record: the last number; with a note (lib/note) `v2 <last> <granted> <keep>`. This text is of layout 2, since a
--- version that knows no notes must not grant such a lock; and no case takes it for a number below the clock.
+-- The field `last` of the record: the last number; with a note (lib/queue) `v2 <last> <granted> <keep>`. This text is of layout 2, since a
+-- version that knows no notes must not grant such a lock; no case takes it for a number below the clock.
 -- @include lib/format: int
 -- @include lib/clock: text
 

@@ -8,8 +8,7 @@
 -- @part
 -- @include lib/clock: since, text, sequence_ttl
 -- @include lib/format: queue_text, last_text
--- @include lib/note: note_grant
--- @include lib/queue: NOBODY
+-- @include lib/queue: note_grant, NOBODY
 -- @include lib/write: write_grants
 
 local function write_drops(holds, plan)

@@ -10,7 +10,7 @@ local owner, request, lease, wait, floor = ARGV[1], ARGV[2], ARGV[3], ARGV[4], A
 local mode, channel, label, begin_by, condition = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 -- @include lib/clock: number, now, text, late, sequence_ttl
 -- @include lib/format: int, grant_text, read_last_grant, last_text, read_last, newer
--- @include lib/note: note_grant, note_ask, write_note
+-- @include lib/queue: note_grant, note_ask, write_note
 -- @include lib/redisson: granted_before, drop_expired, move_up, wake_first, look_again_in
 -- @include lib/holders: read_holder, not_exclusive
 

@@ -1,7 +1,7 @@
-//! The Redis backend: each method of the trait is a few keys, one script, one reply, by the rules of the lock.
+//! The Redis backend: each method of the trait is a few keys, one script, one reply, by the rules of the lock. Only a renewal is about many
+//! locks: it has few scripts for all holds and places of the watchdog.
 
-mod renewal;
-
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -20,9 +20,8 @@ use crate::hand_off::HandOff;
 use crate::net::{Order, attempt_ttl};
 #[cfg(feature = "redisson")]
 use crate::redisson::Redisson;
-use crate::script::reply::Row;
-use crate::script::reply::missing;
-use crate::script::{Call, Kinds, Look, Scripts, reply};
+use crate::script::reply::{Row, missing, renewed, renewed_holds};
+use crate::script::{CallFailure, Kinds, Look, ScriptCall, Scripts, reply};
 use crate::wake_ups::WakeUps;
 
 const NO_PLAIN: &str = "plain locks need the feature `redisson`";
@@ -104,11 +103,11 @@ impl RedisBackend {
     fn ask_all<'q, Q, A>(
         &self,
         questions: &'q [Q],
-        call: impl Fn(&'q Q) -> Result<Call<'q>, BackendError>,
-        answer: impl Fn(&Q, &Call<'_>, Value) -> Result<A, BackendError>,
+        call: impl Fn(&'q Q) -> Result<ScriptCall<'q>, BackendError>,
+        answer: impl Fn(&Q, &ScriptCall<'_>, Value) -> Result<A, BackendError>,
     ) -> Vec<Result<A, BackendError>> {
         let calls: Vec<_> = questions.iter().map(call).collect();
-        let sent: Vec<&Call<'_>> = calls.iter().flatten().collect();
+        let sent: Vec<&ScriptCall<'_>> = calls.iter().flatten().collect();
         // A call that is alone says more of its errors.
         let replies = match sent[..] {
             [one] => vec![self.0.scripts.run(one)],
@@ -118,22 +117,13 @@ impl RedisBackend {
             }
         };
         let mut replies = replies.into_iter();
-        let answer = |(question, call): (&Q, &Result<Call<'_>, BackendError>)| {
+        let answer = |(question, call): (&Q, &Result<ScriptCall<'_>, BackendError>)| {
             // Nothing of a call that can't be made was sent. Once there is a reply, something was, whatever follows.
             let call = call.as_ref().map_err(|error| error.clone().unsent())?;
             let reply = replies.next().unwrap_or_else(|| Err(missing()))?;
             answer(question, call, reply).map_err(BackendError::maybe_sent)
         };
         questions.iter().zip(&calls).map(answer).collect()
-    }
-}
-
-impl Inner {
-    /// # Errors
-    /// `InvalidConfig` for a plain lock without the feature `redisson`.
-    pub(crate) fn rules(&self, lock: &LockId) -> Result<&Rules, BackendError> {
-        let none = || BackendError::new(BackendErrorKind::InvalidConfig, NO_PLAIN);
-        if lock.kind == LockKind::Plain { self.plain.as_ref().ok_or_else(none) } else { Ok(&self.fair) }
     }
 }
 
@@ -282,3 +272,128 @@ impl fmt::Debug for RedisBackend {
             .finish_non_exhaustive()
     }
 }
+
+/// The most holds in one script: no script keeps the server busy for long.
+const MOST_HOLDS: usize = 100;
+/// The most places in one script.
+const MOST_PLACES: usize = 200;
+
+type Answer = Result<Renewal, BackendError>;
+
+/// A script, and the indices of the items that it renews: holds, or places of one lock.
+struct Part<'a> {
+    items: Vec<usize>,
+    are_holds: bool,
+    call: Result<ScriptCall<'a>, BackendError>,
+}
+
+impl Inner {
+    /// # Errors
+    /// `InvalidConfig` for a plain lock without the feature `redisson`.
+    pub(crate) fn rules(&self, lock: &LockId) -> Result<&Rules, BackendError> {
+        let none = || BackendError::new(BackendErrorKind::InvalidConfig, NO_PLAIN);
+        if lock.kind == LockKind::Plain { self.plain.as_ref().ok_or_else(none) } else { Ok(&self.fair) }
+    }
+
+    /// The scripts that renew the watchdog's holds and places, and one answer for each item, in order.
+    fn renew(&self, items: &[Renew<'_>]) -> Vec<Answer> {
+        let mut answers: Vec<Option<Answer>> = items.iter().map(|_| None).collect();
+        let (mut holds, mut waiting) = (Vec::new(), HashMap::<_, Vec<_>>::new());
+        for (at, item) in items.iter().enumerate() {
+            match item {
+                Renew::Hold { hold, holds: count, lease } => holds.push((at, hold, *count, *lease)),
+                Renew::Place { place, lease } => {
+                    waiting.entry(place.lock).or_default().push((at, (place, *lease)));
+                }
+            }
+        }
+        // The nodes of a cluster keep some of the locks each, and a script is about one slot.
+        let most = if self.scripts.servers.is_one_server() { MOST_HOLDS } else { 1 };
+        let mut parts = self.parts_of_holds(&holds, most);
+        for (lock, places) in waiting {
+            for chunk in places.chunks(MOST_PLACES) {
+                let (items, places): (_, Vec<_>) = chunk.iter().copied().unzip();
+                let call = self.rules(lock).and_then(|rules| by_rules!(rules, renew_places(lock, &places)));
+                parts.push(Part { items, are_holds: false, call });
+            }
+        }
+        let refused = self.renew_parts(parts, &mut answers);
+        holds.retain(|(at, ..)| refused.contains(at));
+        self.renew_parts(self.parts_of_holds(&holds, 1), &mut answers);
+        let answer = |answer: Option<Answer>| answer.unwrap_or_else(|| Err(missing()));
+        answers.into_iter().map(|row| answer(row).map(|row| self.wake_ups.renewed(row))).collect()
+    }
+
+    /// The scripts for holds, with their counts and leases.
+    fn parts_of_holds<'a>(
+        &self,
+        holds: &[(usize, &'a Hold<'_>, u32, Duration)],
+        most: usize,
+    ) -> Vec<Part<'a>> {
+        // Grouped by rules, by whether the locks have parts, by count and by lease.
+        let mut alike: HashMap<_, Vec<(usize, &'a Hold<'_>)>> = HashMap::new();
+        for &(at, hold, count, lease) in holds {
+            if let Ok(rules) = self.rules(hold.lock) {
+                by_rules!(rules, will_tell(count)); // if one has to, all do: before any call is built
+            }
+            let kind = hold.lock.kind;
+            let alike_to = (kind == LockKind::Plain, kind.capacity() > 1, count, lease);
+            alike.entry(alike_to).or_default().push((at, hold));
+        }
+        let mut parts = Vec::new();
+        for ((_, _, count, lease), holds) in alike {
+            for chunk in holds.chunks(most) {
+                let (items, holds): (Vec<_>, Vec<&'a Hold<'_>>) = chunk.iter().copied().unzip();
+                let rules = self.rules(holds[0].lock);
+                let call = rules.and_then(|rules| by_rules!(rules, renew_holds(&holds, count, lease)));
+                parts.push(Part { items, are_holds: true, call });
+            }
+        }
+        parts
+    }
+
+    /// Runs the scripts and notes the answers. Returns the holds for which a script of many was refused: the script does not say
+    /// why, so each of these holds is renewed alone.
+    fn renew_parts(&self, parts: Vec<Part<'_>>, answers: &mut [Option<Answer>]) -> HashSet<usize> {
+        let (mut calls, mut asked, mut refused) = (Vec::new(), Vec::new(), HashSet::new());
+        let mut note = |of: Vec<usize>, are_holds, rows: Result<Vec<Option<Answer>>, CallFailure>| match rows
+        {
+            Ok(rows) => {
+                for (at, row) in of.into_iter().zip(rows) {
+                    if row.is_none() {
+                        refused.insert(at);
+                    }
+                    answers[at] = row;
+                }
+            }
+            Err(CallFailure { is_refusal: true, .. }) if are_holds && of.len() > 1 => refused.extend(of),
+            Err(CallFailure { error, .. }) => {
+                of.into_iter().for_each(|at| answers[at] = Some(Err(error.clone())));
+            }
+        };
+        for Part { items, are_holds, call } in parts {
+            match call {
+                Ok(call) => {
+                    calls.push(call);
+                    asked.push((items, are_holds));
+                }
+                Err(error) => note(items, are_holds, Err(CallFailure { is_refusal: true, error })),
+            }
+        }
+        let replies = self.scripts.run_all(&calls, Order::AtOnce);
+        for ((of, are_holds), reply) in asked.into_iter().zip(replies) {
+            let rows = reply.and_then(|reply| {
+                let rows = match are_holds {
+                    true => renewed_holds(&reply, of.len()),
+                    false => renewed(&reply, of.len()),
+                };
+                rows.map_err(|error| CallFailure { is_refusal: false, error })
+            });
+            note(of, are_holds, rows);
+        }
+        refused
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -17,9 +17,8 @@ use redis::{Cmd, Value, cmd};
 
 use crate::backend::{RedisBackend, by_rules};
 use crate::durable::{Durability, lives_of};
-use crate::net::value::{field, items, micros, text};
-use crate::net::{Arrangement, Failure, Route, Servers, dry_run};
-use crate::script::keys::{Keys, client_channel};
+use crate::net::{Arrangement, Failure, Route, Servers, dry_run, field, items, micros, text};
+use crate::script::scripts::{Keys, client_channel};
 
 const TABLE: Table = Table(include_str!("findings.md"));
 /// How many round trips are measured.

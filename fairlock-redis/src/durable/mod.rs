@@ -1,11 +1,10 @@
 //! Locks that survive a forgetful server, beside locks that don't: one room around scripts and replies.
 //!
-//! `lives.rs` has what a server tells of its past, `peers.rs` keeps a client that is not durable away from the queues of others that
-//! are, `scripts/lib/life.lua` has the rules. Here: the settings, the times that follow from them, and how a client calls scripts, wrapped
-//! in their life if the client is durable.
+//! `lives.rs` has what a server tells of its past, and keeps a client that is not durable away from the queues of others that are;
+//! `scripts/lib/life.lua` has the rules. Here: the settings, the times that follow from them, and how a client calls scripts, wrapped in
+//! their life if the client is durable.
 
 mod lives;
-mod peers;
 #[cfg(test)]
 mod tests;
 
@@ -19,15 +18,13 @@ use redis::{Cmd, Value, cmd};
 
 pub(crate) use lives::lives_of;
 
-use lives::{Graces, LIFE, key_of_slot, wrapped};
-use peers::DurablePeers;
+use lives::{DurablePeers, Graces, LIFE, key_of_slot, life, question, wrapped};
 
-use crate::checks::{in_range, invalid};
-use crate::net::hash_slot::of_name;
-use crate::net::{Arrangement, Failure, MajorityTerms, Meaning, Pool, Servers, Settings};
+use crate::net::{
+    Arrangement, Failure, MajorityTerms, Meaning, Pool, Servers, Settings, in_range, invalid, slot_of,
+};
 use crate::script::Wrapper;
-use crate::script::keys::Keys;
-use crate::script::scripts::{Script, Text, millis};
+use crate::script::scripts::{Keys, Script, Text, millis};
 
 /// How long durable clients believe what a server told them, and how far clocks may differ; see
 /// [`RedisBuilder::durable`](crate::RedisBuilder::durable).
@@ -245,17 +242,17 @@ impl Calls {
     /// A durable client looks whether another durable client was there before. In a cluster clients look for the key of
     /// the first slot, and a durable client makes the key by beginning a life. After a failure the question stays open.
     pub(crate) fn meet(&self, of_slots: bool, servers: &Servers) {
-        let life = peers::life(of_slots);
+        let life = life(of_slots);
         let ask = |command: &Cmd| servers.call(&life, |route| route.call(&command.get_packed_command()));
         match &self.0 {
             // Outside a cluster the greeting has answered this.
             Role::NotDurable(peers) if of_slots => {
-                if let Ok(grace) = ask(&peers::question(&life)) {
+                if let Ok(grace) = ask(&question(&life)) {
                     peers.heard(&grace, Instant::now());
                 }
             }
             Role::Durable(wrapping) => {
-                let is_first = ask(&peers::question(&life)).is_ok_and(|grace| grace == Value::Nil);
+                let is_first = ask(&question(&life)).is_ok_and(|grace| grace == Value::Nil);
                 wrapping.is_first.store(is_first, Ordering::Relaxed);
                 if is_first && of_slots {
                     let grace = millis(wrapping.durability.grace());
@@ -293,7 +290,7 @@ impl Wrapping {
     /// (A late deletion costs a grace.)
     fn end_life_of_open_slot(&self, node: &Pool, lock: &str, failure: &Failure) {
         let is_open = matches!(failure.code(), Some("ASK" | "TRYAGAIN"));
-        if let (true, true, Some(slot)) = (self.graces.of_slots, is_open, of_name(lock)) {
+        if let (true, true, Some(slot)) = (self.graces.of_slots, is_open, slot_of(lock)) {
             let _ = node.call(cmd("DEL").arg(key_of_slot(slot)).get_packed_command());
         }
     }
@@ -307,7 +304,7 @@ impl Wrapper for Wrapping {
     /// The key of the life that decides over a lock with these keys. A name that has no slot is refused before anything is sent.
     fn key(&self, first: &Keys) -> String {
         match self.graces.of_slots {
-            true => key_of_slot(of_name(first.lock()).unwrap_or(0)),
+            true => key_of_slot(slot_of(first.lock()).unwrap_or(0)),
             false => LIFE.to_owned(),
         }
     }

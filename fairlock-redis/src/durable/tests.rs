@@ -88,7 +88,7 @@ fn a_durable_client_reclaims_and_a_quorum_confirms() {
 #[test]
 fn a_durable_client_needs_the_rights_to_the_life() {
     assert!(client(None, false).0.needed(&keys()).is_empty());
-    for (of_slots, life) in [(false, LIFE.to_owned()), (true, key_of_slot(of_name("a").unwrap()))] {
+    for (of_slots, life) in [(false, LIFE.to_owned()), (true, key_of_slot(slot_of("a").unwrap()))] {
         let needed = client(Some(Durability::default()), of_slots).0.needed(&keys());
         let expected = [&["INFO", "replication"][..], &["HMGET", &life, "a"], &["HSET", &life, "a", "1"]];
         assert_eq!(needed, expected);
@@ -148,7 +148,7 @@ fn in_a_cluster_the_life_of_a_slot_that_moves_is_ended() {
         heard.lock().clear();
         let answer = calls.wrapping().unwrap().heard(&node, "a", Err(Failure::refused(code, "")));
         assert_eq!(answer.unwrap_err().code(), Some(code));
-        let del = vec!["DEL".to_owned(), key_of_slot(of_name("a").unwrap())];
+        let del = vec!["DEL".to_owned(), key_of_slot(slot_of("a").unwrap())];
         assert_eq!(*heard.lock(), if ends { vec![del] } else { Vec::new() }, "{code}");
     }
 }

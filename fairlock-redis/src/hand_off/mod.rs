@@ -2,9 +2,7 @@
 //! publishes a message for each. A fair lock has one unit: the releasing script itself makes the next waiter the holder.
 //!
 //! One trip from release to the next holder, and no work that grows with the queue. Each client has one channel for all
-//! its messages, so waiting needs no further subscription. `look.rs` reads what `inspect` shows.
-
-mod look;
+//! its messages, so waiting needs no further subscription.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,19 +10,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, LockId, Place, Released, Wait,
-    Withdrawn,
+    Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, Holder, LockId, LockState,
+    MOST_INSPECTED, Place, Released, RequestId, Wait, Waiter, Withdrawn,
 };
-use fairlock_core::{LockName, OwnerId};
+use fairlock_core::{LockKind, LockName, OwnerId};
 use parking_lot::Mutex;
 use redis::{Value, cmd};
 
 use crate::durable::Calls;
 use crate::net::attempt_length;
-use crate::script::reply::{Row, number, rank, recheck_in, token, unintelligible};
+use crate::script::reply::{Row, items, number, rank, recheck_in, time, token, unintelligible, written};
 use crate::script::scripts::Argument::{BeginBy, Member, Number, Options, Text};
-use crate::script::scripts::{Argument, condition, millis};
-use crate::script::{Call, Scripts, reply, scripts};
+use crate::script::scripts::{Argument, Keys, condition, millis, queues};
+use crate::script::{Kinds, Look, ScriptCall, Scripts, reply, scripts};
 use crate::wake_ups::WakeUps;
 
 /// Our own queue, for locks of any capacity.
@@ -96,7 +94,7 @@ impl HandOff {
         }
     }
 
-    fn leave<'a>(&self, lock: &LockId, member: Argument<'a>) -> Result<Call<'a>, BackendError> {
+    fn leave<'a>(&self, lock: &LockId, member: Argument<'a>) -> Result<ScriptCall<'a>, BackendError> {
         self.scripts.call(&scripts::HAND_OFF_WITHDRAW, [lock], [member, capacity(lock), OF_NOBODY])
     }
 
@@ -145,7 +143,7 @@ fn capacity(lock: &LockId) -> Argument<'static> {
 
 impl HandOff {
     /// The script that asks for a lock.
-    pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<ScriptCall<'a>, BackendError> {
         let (place, lock) = (&ask.place, ask.place.lock);
         self.calls.check(lock, ask.lease, &self.scripts.servers)?;
         let mut arguments = vec![
@@ -167,7 +165,7 @@ impl HandOff {
     pub(crate) fn acquired(
         &self,
         ask: &Acquire<'_>,
-        call: &Call<'_>,
+        call: &ScriptCall<'_>,
         mut reply: Value,
     ) -> Result<Acquired, BackendError> {
         let mut until = None;
@@ -183,7 +181,7 @@ impl HandOff {
     }
 
     /// The script that gives a hold up.
-    pub(crate) fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<ScriptCall<'a>, BackendError> {
         let [member, token] = named(hold);
         let units = Number(hold.units.into());
         let arguments = [capacity(hold.lock), member, units, token, OF_NOBODY];
@@ -208,7 +206,7 @@ impl HandOff {
         hold: &'a Hold<'_>,
         owner: &'a OwnerId,
         lease: Duration,
-    ) -> Result<Call<'a>, BackendError> {
+    ) -> Result<ScriptCall<'a>, BackendError> {
         self.calls.check(hold.lock, lease, &self.scripts.servers)?;
         let ([member, token], adopter) = (named(hold), Member(owner, hold.request));
         let arguments = [capacity(hold.lock), member, token, adopter, Number(millis(lease))];
@@ -228,7 +226,7 @@ impl HandOff {
         holds: &[&'a Hold<'_>],
         count: u32,
         lease: Duration,
-    ) -> Result<Call<'a>, BackendError> {
+    ) -> Result<ScriptCall<'a>, BackendError> {
         let tells_count = self.tells_counts.load(Ordering::Relaxed);
         let told = if tells_count { Number(count.into()) } else { Text("") };
         let mut arguments = Vec::with_capacity(3 + 2 * holds.len());
@@ -258,7 +256,7 @@ impl HandOff {
         &self,
         lock: &LockId,
         places: &[(&'a Place<'_>, Duration)],
-    ) -> Result<Call<'a>, BackendError> {
+    ) -> Result<ScriptCall<'a>, BackendError> {
         let ttl = places.iter().map(|(place, _)| place.ttl).max().unwrap_or_default();
         // All places are of one client.
         let options = places.first().map_or(OF_NOBODY, |(place, _)| self.options(place));
@@ -271,7 +269,7 @@ impl HandOff {
     }
 
     /// The script that takes a request out of the queue.
-    pub(crate) fn withdraw<'a>(&self, place: &'a Place<'_>) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn withdraw<'a>(&self, place: &'a Place<'_>) -> Result<ScriptCall<'a>, BackendError> {
         self.leave(place.lock, Member(place.owner, place.request))
     }
 
@@ -293,6 +291,87 @@ impl HandOff {
     pub(crate) fn take_hold(&self, hold: &Hold<'_>) -> Result<ForceReleased, BackendError> {
         self.take(hold.lock, Some(hold))
     }
+
+    /// The script that looks at a lock.
+    pub(crate) fn look(&self, lock: &LockId, at: &Look) -> Result<ScriptCall<'static>, BackendError> {
+        let capacity = if at.kinds == Kinds::Any { 0 } else { u64::from(lock.kind.capacity()) };
+        let arguments = [MOST_INSPECTED, at.from, at.many, at.examined, capacity].map(Number);
+        self.scripts.call(&scripts::HAND_OFF_INSPECT, [lock], arguments)
+    }
+
+    /// The state in the script's reply, of a lock that was asked for as this kind.
+    pub(crate) fn seen(&self, asked: LockKind, reply: &Value) -> Result<LockState, BackendError> {
+        let row = Row::of(reply)?;
+        let mut state = LockState::default();
+        let is_told = |capacity: &u32| *capacity > 1 || asked.is_shared() && asked.capacity() == 1;
+        state.capacity = u32::try_from(row.at(0, number)?).ok().filter(is_told);
+        state.holders = row.at(3, items)?.iter().map(holder).collect::<Result<_, _>>()?;
+        state.holders.sort_by_key(|holder| holder.token);
+        state.unlisted_holders = row.at(2, rank)?.saturating_sub(state.holders.len() as u64);
+        if state.unlisted_holders > 0 {
+            let used = u32::try_from(row.at(1, rank)?).unwrap_or(u32::MAX);
+            state.unlisted_units = used.saturating_sub(state.taken());
+        }
+        (state.queue_length, state.absent) = (row.at(4, rank)?, row.at(5, rank)?);
+        state.queue = row.at(6, items)?.iter().map(waiter).collect::<Result<_, _>>()?;
+        Ok(state)
+    }
+
+    /// Patterns for SCAN that find the keys of locks whose names match `pattern`, beside the locks' own, and their type.
+    pub(crate) fn keys_like(&self, pattern: &str) -> (Vec<String>, &'static str) {
+        (queues(pattern).to_vec(), "zset")
+    }
+
+    /// The commands of the scripts for a lock with these keys; and the commands that only locks of several holders need.
+    pub(crate) fn needed<'k>(&self, keys: &'k Keys, client_channel: &'k str) -> [Vec<Vec<&'k str>>; 2] {
+        let (queue, record, ends) = (keys.waiters(), keys.record(), keys.ends());
+        let all = vec![
+            vec!["ZADD", queue, "XX", "0", "a"],
+            vec!["ZREM", queue, "a"],
+            vec!["ZRANGE", queue, "0", "0"],
+            vec!["ZCARD", queue],
+            vec!["HDEL", record, "a"],
+            vec!["ZRANK", queue, "a"],
+            vec!["PUBSUB", "NUMSUB", client_channel],
+        ];
+        [all, vec![vec!["ZADD", ends, "XX", "0", "a"], vec!["ZSCORE", ends, "a"]]]
+    }
+}
+
+/// Owner, request, time waited, rest of the place, units, label, and capacity. The last three are empty for a member without a place.
+fn waiter(row: &Value) -> Result<Waiter, BackendError> {
+    let [owner, asked, waiting, left, units, label, capacity] = items(row)? else {
+        return Err(unintelligible(row));
+    };
+    let mut waiter = Waiter::new(OwnerId::new(&written(owner)?));
+    waiter.request = request(asked)?;
+    waiter.waiting = time(waiting)?;
+    waiter.place_left = time(left)?;
+    waiter.units = written(units)?.parse().unwrap_or(waiter.units);
+    waiter.capacity = written(capacity)?.parse().ok().filter(|capacity| *capacity > 1);
+    waiter.set_label(&written(label)?);
+    Ok(waiter)
+}
+
+/// Owner, request, units, token, count, label, the rest of the lease, and for how long the hold has lasted. What only our own holds
+/// have may be empty.
+fn holder(row: &Value) -> Result<Holder, BackendError> {
+    let [owner, asked, units, fencing_token, count, label, left, held] = items(row)? else {
+        return Err(unintelligible(row));
+    };
+    let small = |value: &Value| number(value).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    let mut holder = Holder::new(OwnerId::new(&written(owner)?), small(count)?);
+    holder.request = request(asked)?;
+    holder.units = small(units)?;
+    holder.token = if written(fencing_token)?.is_empty() { None } else { Some(token(fencing_token)?) };
+    holder.set_label(&written(label)?);
+    holder.lease_left = time(left)?;
+    holder.held_for = time(held)?;
+    Ok(holder)
+}
+
+fn request(written_in_hex: &Value) -> Result<Option<RequestId>, BackendError> {
+    Ok(u64::from_str_radix(&written(written_in_hex)?, 16).ok().map(RequestId::new))
 }
 
 /// How long a name is left alone: a look without the right to the key is an entry in the server's ACL LOG.

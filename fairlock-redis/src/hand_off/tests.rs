@@ -1,5 +1,7 @@
 //! What the scripts in `hand_off/` are told, and what their replies mean. The server is a fake one.
 
+mod look;
+
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::thread;

@@ -5,8 +5,6 @@
 //! subscription  one connection and one thread that listen on channels
 //! commands      a pool of connections to one server
 //! connection    one connection: address, login, replies, and how it fails; fairlock-net carries it
-//! value         a reply, one value at a time
-//! refusal       what a refusal tells, for a minute
 //! ```
 //!
 //! Each room imports only rooms below it, and nothing else of the crate: nothing in here knows a lock. Only this folder knows
@@ -15,8 +13,6 @@
 
 mod commands;
 mod connection;
-pub(crate) mod hash_slot;
-mod refusal;
 mod settings;
 #[cfg_attr(not(feature = "redisson"), allow(dead_code, reason = "only Redisson's channels come and go"))]
 mod subscription;
@@ -28,12 +24,14 @@ mod target;
 )]
 pub(crate) mod test_server;
 mod topology;
-pub(crate) mod value;
 
-pub(crate) use commands::{Listeners, Pool, attempt_length, attempt_ttl, dry_run};
-pub(crate) use connection::{Address, AddressMap, Failure, Meaning, Timeouts};
-pub(crate) use refusal::Refusal;
-pub(crate) use settings::{Greeting, MajorityTerms, Settings};
+pub(crate) use commands::{Listeners, Pool, Refusal, attempt_length, attempt_ttl, dry_run};
+pub(crate) use connection::{
+    Address, AddressMap, Failure, Meaning, Timeouts, field, items, micros, number, text, unintelligible,
+};
+pub(crate) use settings::{Greeting, MajorityTerms, Settings, in_range, invalid};
 pub(crate) use subscription::{Event, Hears, OnEvent, Subscriber};
 pub(crate) use target::Target;
-pub(crate) use topology::{Arrangement, Order, Route, SentinelAnswer, ServerFailure, Servers, Surveyed};
+pub(crate) use topology::{
+    Arrangement, Order, Route, SentinelAnswer, ServerFailure, Servers, Surveyed, slot_of, tag_of_slot,
+};

@@ -1,10 +1,12 @@
-//! What all connections of a backend share.
+//! The settings that all connections of a backend share, and how a setting is checked.
 
 use std::fmt::Debug;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fairlock_core::backend::{BackendError, BackendErrorKind, in_words};
 use redis::{Cmd, Value};
 
 use super::connection::{Failure, Timeouts};
@@ -63,4 +65,24 @@ impl Settings {
     pub(super) fn reconnected(&self) {
         self.reconnects.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Checks a time that a program configures.
+///
+/// # Errors
+/// `InvalidConfig` for a time that is out of range.
+pub(crate) fn in_range(
+    setting: &'static str,
+    time: Duration,
+    allowed: RangeInclusive<Duration>,
+) -> Result<(), BackendError> {
+    if allowed.contains(&time) {
+        return Ok(());
+    }
+    let [time, least, most] = [time, *allowed.start(), *allowed.end()].map(in_words);
+    Err(invalid(format!("the time is {time}, it has to be from {least} to {most}")).about_setting(setting))
+}
+
+pub(crate) fn invalid(what: String) -> BackendError {
+    BackendError::new(BackendErrorKind::InvalidConfig, what)
 }

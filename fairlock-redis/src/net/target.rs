@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use fairlock_core::backend::{BackendError, BackendErrorKind, Login, Logins};
+use fairlock_core::backend::{BackendError, Login, Logins};
 use fairlock_net::bare_delimiter;
 #[cfg(feature = "rustls-0_23")]
 use fairlock_net::{TlsSettings, Trust};
 
 use super::commands::Pool;
 use super::connection::{Address, AddressMap, SERVER_PORT};
-use super::settings::Settings;
+use super::settings::{Settings, invalid};
 use super::topology::{Arrangement, Cluster, Sentinel, Servers, Single};
 
 /// The port of sentinels whose address names none.
@@ -96,9 +96,7 @@ impl Target {
     pub(crate) fn with_sentinel_login(mut self, login: &Login) -> Result<Target, BackendError> {
         let Target::Sentinel { sentinels, .. } = &mut self else {
             let what = "there is a login for sentinels, and the address names none";
-            return Err(
-                BackendError::new(BackendErrorKind::InvalidConfig, what).about_setting("sentinel_login")
-            );
+            return Err(invalid(what.to_owned()).about_setting("sentinel_login"));
         };
         let user = login.user().unwrap_or_default();
         sentinels.iter_mut().for_each(|sentinel| sentinel.set_login(user, login.password()));
@@ -129,10 +127,7 @@ impl Target {
                 None if address.host().is_none() => "the address is a socket's path, which has no TLS",
                 None => "the address has no TLS: write rediss for redis",
             };
-            return Err(BackendError::new(
-                BackendErrorKind::InvalidConfig,
-                format!("`tls` is set, and {what}"),
-            ));
+            return Err(invalid(format!("`tls` is set, and {what}")));
         }
         Ok(self)
     }
@@ -171,10 +166,9 @@ impl Target {
         Ok(match self {
             Target::Single(address) => {
                 if let Some(hidden) = address.hidden_tls {
-                    let what = format!(
+                    return Err(invalid(format!(
                         "the client's TLS can't be used: {hidden}; `tls` gives a configuration in its place"
-                    );
-                    return Err(BackendError::new(BackendErrorKind::InvalidConfig, what));
+                    )));
                 }
                 let pool = Pool::of_one_address(*address, settings);
                 pool.check()?;
@@ -210,14 +204,13 @@ fn servers(urls: &[impl AsRef<str>], port: u16) -> Result<Vec<Address>, BackendE
 }
 
 fn refuse(what: &str) -> BackendError {
-    BackendError::new(
-        BackendErrorKind::InvalidConfig,
-        format!("the servers' addresses can't be read: {what}"),
-    )
+    invalid(format!("the servers' addresses can't be read: {what}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use fairlock_core::backend::BackendErrorKind;
+
     use super::*;
     use crate::net::connection::Failure;
 

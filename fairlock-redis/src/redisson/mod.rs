@@ -2,30 +2,24 @@
 //!
 //! Both have one holder under its owner's name, and their waiters listen on Redisson's channels.
 
-mod channels;
-
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlock_core::backend::{
-    Acquire, Acquired, BackendError, ForceReleased, Hold, Holder, LockId, LockState, Place, Released, Wait,
-    Waiter, Withdrawn,
+    Acquire, Acquired, BackendError, BackendErrorKind, ForceReleased, Hold, Holder, LockId, LockState, Place,
+    Released, Wait, Waiter, Wake, WakeSink, Withdrawn,
 };
 use fairlock_core::{LockKind, LockName, OwnerId};
 use parking_lot::Mutex;
 use redis::Value;
 
-pub(crate) use channels::Channels;
-
-use channels::Subscribed;
-
 use crate::durable::Calls;
-use crate::script::keys::{Keys, redisson_queues};
 use crate::script::reply::{Row, items, number, rank, text, time, token, unintelligible, written};
 use crate::script::scripts::Argument::{BeginBy, Channel, Number, Request, Text};
-use crate::script::scripts::{Argument, condition, millis};
-use crate::script::{Call, Look, Scripts, foreign, reply, scripts};
-use crate::wake_ups::WakeUps;
+use crate::script::scripts::{Argument, Keys, condition, millis, redisson_queues};
+use crate::script::{Look, ScriptCall, Scripts, foreign, reply, scripts};
+use crate::wake_ups::{OtherChannels, WakeUps};
 
 /// Redisson's rules, for fair and plain locks.
 ///
@@ -86,7 +80,7 @@ impl Redisson {
         reply::acquired(&row)
     }
 
-    pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn acquire<'a>(&self, ask: &'a Acquire<'_>) -> Result<ScriptCall<'a>, BackendError> {
         let place = &ask.place;
         self.calls.check(place.lock, ask.lease, &self.scripts.servers)?;
         let mut arguments = vec![
@@ -108,7 +102,7 @@ impl Redisson {
     pub(crate) fn acquired(
         &self,
         ask: &Acquire<'_>,
-        call: &Call<'_>,
+        call: &ScriptCall<'_>,
         reply: Value,
     ) -> Result<Acquired, BackendError> {
         let place = &ask.place;
@@ -127,7 +121,7 @@ impl Redisson {
         Ok(answer)
     }
 
-    pub(crate) fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn release<'a>(&self, hold: &'a Hold<'_>) -> Result<ScriptCall<'a>, BackendError> {
         let arguments = [&named(hold)[..], &[Channel]].concat();
         self.scripts.call(&scripts::REDISSON_RELEASE, [hold.lock], arguments)
     }
@@ -137,7 +131,7 @@ impl Redisson {
         hold: &'a Hold<'_>,
         owner: &'a OwnerId,
         lease: Duration,
-    ) -> Result<Call<'a>, BackendError> {
+    ) -> Result<ScriptCall<'a>, BackendError> {
         self.calls.check(hold.lock, lease, &self.scripts.servers)?;
         let rest = [Text(owner.as_str()), Number(millis(lease)), Channel];
         let arguments = [&named(hold)[..], &rest].concat();
@@ -149,7 +143,7 @@ impl Redisson {
         holds: &[&'a Hold<'_>],
         count: u32,
         lease: Duration,
-    ) -> Result<Call<'a>, BackendError> {
+    ) -> Result<ScriptCall<'a>, BackendError> {
         let mut arguments = vec![Number(count.into()), Number(millis(lease))];
         holds.iter().for_each(|hold| arguments.extend(named(hold)));
         self.scripts.call(&scripts::REDISSON_RENEW_HOLDS, holds.iter().map(|hold| hold.lock), arguments)
@@ -159,7 +153,7 @@ impl Redisson {
         &self,
         lock: &LockId,
         places: &[(&'a Place<'_>, Duration)],
-    ) -> Result<Call<'a>, BackendError> {
+    ) -> Result<ScriptCall<'a>, BackendError> {
         let mut arguments: Vec<Argument<'_>> = vec![Channel];
         for (place, lease) in places {
             let (owner, time) = (Text(place.owner.as_str()), Number(millis(self.time_of(place))));
@@ -179,7 +173,7 @@ impl Redisson {
     /// Its renewals tell each count.
     pub(crate) fn will_tell(&self, _: u32) {}
 
-    pub(crate) fn withdraw<'a>(&self, place: &'a Place<'_>) -> Result<Call<'a>, BackendError> {
+    pub(crate) fn withdraw<'a>(&self, place: &'a Place<'_>) -> Result<ScriptCall<'a>, BackendError> {
         let arguments = [
             Text(place.owner.as_str()),
             Request(place.request),
@@ -236,7 +230,7 @@ fn is_news(logged: &mut Vec<(LockName, Instant)>, lock: &LockName, now: Instant)
 }
 
 impl Redisson {
-    pub(crate) fn look(&self, lock: &LockId, at: &Look) -> Result<Call<'static>, BackendError> {
+    pub(crate) fn look(&self, lock: &LockId, at: &Look) -> Result<ScriptCall<'static>, BackendError> {
         let arguments = [at.from, at.many, at.examined].map(Argument::Number);
         self.scripts.call(&scripts::INSPECT, [lock], arguments)
     }
@@ -300,15 +294,133 @@ fn holder(row: &Row<'_>) -> Result<Option<Holder>, BackendError> {
     Ok(Some(holder))
 }
 
+/// Which waiter of a backend listens on which of Redisson's channels: each waiter of a fair lock on its own, all waiters of a plain lock on
+/// one.
+#[derive(Default)]
+pub(crate) struct Channels(Mutex<Listening>);
+
+#[derive(Default)]
+struct Listening {
+    channels: HashMap<Listener, String>,
+    waiters: HashMap<String, Vec<Listener>>,
+}
+
+/// A waiter that has a channel.
+type Listener = (LockName, OwnerId);
+
+fn listener(place: &Place<'_>) -> Listener {
+    (place.lock.name.clone(), place.owner.clone())
+}
+
+/// Whether the waiter's channel was subscribed when its question was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subscribed {
+    Before,
+    /// A release between the answer and the subscription woke no waiter, so the caller has to ask again.
+    JustNow,
+}
+
+impl Channels {
+    /// Subscribes the place's owner to `channel`, until [`stop_listening`](Self::stop_listening). Blocks until the
+    /// server has confirmed it.
+    fn listen(
+        &self,
+        wake_ups: &WakeUps,
+        place: &Place<'_>,
+        channel: impl FnOnce() -> String,
+    ) -> Result<Subscribed, BackendError> {
+        // A client without a subscription has no wake-ups to wait for.
+        let Some(client) = wake_ups.client(place) else { return Ok(Subscribed::Before) };
+        let waiter = listener(place);
+        if self.0.lock().channels.contains_key(&waiter) {
+            return Ok(Subscribed::Before);
+        }
+        let channel = channel();
+        // Noted before the subscription, so that a message that comes at once finds the waiter.
+        self.0.lock().add(waiter.clone(), &channel);
+        // To the lock's own server, which has just answered; a cluster passes it on to the subscriber's node.
+        let nudge = |nudge: Vec<u8>| {
+            let sent = wake_ups
+                .scripts
+                .servers
+                .call(place.lock.name.as_str(), |route| route.pool.call(nudge.as_slice()));
+            sent.map_err(|failed| failed.failure)
+        };
+        let Err(failure) = client.subscriber.want(&channel, nudge) else { return Ok(Subscribed::JustNow) };
+        self.0.lock().remove(&waiter);
+        let error = failure.explain(&wake_ups.scripts.servers, "subscribing to the lock's channel");
+        if error.kind() == BackendErrorKind::Denied {
+            return Err(error);
+        }
+        // Heartbeats keep the place meanwhile, and the next attempt subscribes again.
+        log::debug!(
+            target: "fairlock::wake",
+            event = "no wake-ups", lock = place.lock.name.as_str(), error:% = error;
+            "lock {}: no wake-ups yet: {error}", place.lock.name
+        );
+        Ok(Subscribed::Before)
+    }
+
+    /// The place's owner waits no longer.
+    fn stop_listening(&self, wake_ups: &WakeUps, place: &Place<'_>) {
+        let channel = self.0.lock().remove(&listener(place));
+        if let (Some(channel), Some(client)) = (channel, wake_ups.client(place)) {
+            client.subscriber.unwant(&channel);
+        }
+    }
+}
+
+impl OtherChannels for Channels {
+    /// Wakes a waiter of this client that listens on the channel: one waiter, even if several share the channel.
+    fn receive(&self, client: &str, channel: &[u8], payload: &[u8], sink: &dyn WakeSink) {
+        // Redisson's word for "released". Other payloads are for other kinds of locks.
+        let (b"0", Ok(channel)) = (payload, std::str::from_utf8(channel)) else { return };
+        let (found, is_alone) = {
+            let waiting = self.0.lock();
+            let Some(waiters) = waiting.waiters.get(channel) else { return };
+            let mut own = waiters.iter().filter(|(_, owner)| owner.client() == client);
+            let Some(found) = own.next().cloned() else { return };
+            (found, own.next().is_none())
+        };
+        let (lock, owner) = found;
+        sink.wake(Wake::Recheck { lock: lock.as_str(), owner: is_alone.then_some(owner.as_str()) });
+    }
+
+    fn forget(&self, client: &str) {
+        let mut waiting = self.0.lock();
+        let of_client: Vec<Listener> =
+            waiting.channels.keys().filter(|(_, owner)| owner.client() == client).cloned().collect();
+        of_client.iter().for_each(|waiter| drop(waiting.remove(waiter)));
+    }
+}
+
+impl Listening {
+    fn add(&mut self, waiter: Listener, channel: &str) {
+        self.waiters.entry(channel.to_owned()).or_default().push(waiter.clone());
+        self.channels.insert(waiter, channel.to_owned());
+    }
+
+    fn remove(&mut self, waiter: &Listener) -> Option<String> {
+        let channel = self.channels.remove(waiter)?;
+        if let Some(waiters) = self.waiters.get_mut(&channel) {
+            waiters.retain(|other| other != waiter);
+            if waiters.is_empty() {
+                self.waiters.remove(&channel);
+            }
+        }
+        Some(channel)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::{RedisBackend, Rules, by_rules};
     use crate::builder::{Discipline, RedisBuilder};
-    use crate::fake_backend::{LEASE, bulk, id, of, owner, place, with};
+    use crate::fake_backend::{LEASE, RecordedWakeUps, bulk, id, of, owner, place, with};
     use crate::script::Kinds;
     use fairlock_core::FencingToken;
-    use fairlock_core::backend::{Acquire, Acquired, Backend, BackendErrorKind, only};
+    use fairlock_core::backend::{Backend, only};
 
     const THREAD_WAIT: Duration = Duration::from_secs(300);
     const CHANNEL: &str = "redisson_lock__channel:{a}";
@@ -453,5 +565,59 @@ mod tests {
         let (lock, owner) = (id(LockKind::Plain), owner());
         let (keys, place) = (Keys::of(&lock).unwrap(), place(&lock, &owner));
         assert_eq!((channel(&place, &keys), mode(&place)), (CHANNEL.to_owned(), "once"));
+    }
+
+    fn listener(lock: &str, owner: &str) -> Listener {
+        (LockName::new(lock).unwrap(), OwnerId::new(owner))
+    }
+
+    /// What a client is told of a message on this channel.
+    fn told(channels: &Channels, client: &str, channel: &str, payload: &str) -> Vec<String> {
+        let told = RecordedWakeUps::default();
+        channels.receive(client, channel.as_bytes(), payload.as_bytes(), &told);
+        told.0.into_inner()
+    }
+
+    fn recheck(owner: Option<&str>) -> Vec<String> {
+        vec![format!("{:?}", Wake::Recheck { lock: "a", owner })]
+    }
+
+    #[test]
+    fn a_release_wakes_the_waiters_of_the_client_that_hears_of_it() {
+        let channels = Channels::default();
+        for owner in ["u:1", "v:1", "v:2"] {
+            channels.0.lock().add(listener("a", owner), "shared");
+        }
+        assert_eq!(told(&channels, "u", "shared", "0"), recheck(Some("u:1")));
+        assert_eq!(told(&channels, "v", "shared", "0"), recheck(None), "one of two");
+        let nothing = [("w", "shared", "0"), ("u", "other", "0"), ("u", "shared", "1")];
+        for (client, channel, payload) in nothing {
+            assert_eq!(told(&channels, client, channel, payload), [""; 0], "{client} {channel} {payload}");
+        }
+    }
+
+    #[test]
+    fn a_channel_is_forgotten_with_its_last_waiter() {
+        let channels = Channels::default();
+        let [first, second] = ["u:1", "u:2"].map(|owner| listener("a", owner));
+        channels.0.lock().add(first.clone(), "shared");
+        channels.0.lock().add(second.clone(), "shared");
+        assert_eq!(channels.0.lock().remove(&first).as_deref(), Some("shared"));
+        assert_eq!(channels.0.lock().remove(&first), None);
+        assert_eq!(told(&channels, "u", "shared", "0"), recheck(Some("u:2")));
+        channels.0.lock().remove(&second);
+        assert!(channels.0.lock().waiters.is_empty());
+    }
+
+    #[test]
+    fn the_waiters_of_a_client_that_left_are_forgotten() {
+        let channels = Channels::default();
+        for owner in ["u:1", "u:2", "v:1"] {
+            channels.0.lock().add(listener("a", owner), "shared");
+        }
+        channels.forget("u");
+        assert_eq!(told(&channels, "u", "shared", "0"), [""; 0]);
+        assert_eq!(told(&channels, "v", "shared", "0"), recheck(Some("v:1")));
+        assert_eq!(channels.0.lock().channels.len(), 1);
     }
 }

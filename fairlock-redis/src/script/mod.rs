@@ -1,13 +1,11 @@
 //! From a lock and an operation to the bytes of a script, and from a reply to its meaning.
 //!
-//! `keys.rs` spells the keys of a lock, `scripts.rs` has the Lua and its arguments, `reply.rs` says what a reply means, `untold.rs` sends
-//! what a script could not. Here: writes the command, runs scripts on the servers that keep their locks, one or many in a round trip,
-//! loads scripts that are missing, and puts refusals into words.
+//! `scripts.rs` has the Lua, the keys of a lock and the arguments; `reply.rs` says what a reply means, and sends the messages that a script
+//! could not. Here: writes the command, runs scripts on the servers that keep their locks, one or many in a round trip, loads scripts that
+//! are missing, and puts refusals into words.
 
-pub(crate) mod keys;
 pub(crate) mod reply;
 pub(crate) mod scripts;
-mod untold;
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -16,10 +14,8 @@ use fairlock_core::backend::{BackendError, BackendErrorKind, LockId};
 use redis::{Cmd, Value, cmd};
 use smallvec::SmallVec;
 
-use keys::{KeyCache, Keys, KeysOfScript};
-use reply::{missing, text};
-use scripts::{Argument, Known, Script, Text};
-use untold::Untold;
+use reply::{Untold, missing, text};
+use scripts::{Argument, KeyCache, Keys, KeysOfScript, Known, Script, Text};
 
 use crate::net::{Failure, Hears, Listeners, Meaning, Order, Pool, Route, ServerFailure, Servers};
 
@@ -32,7 +28,7 @@ pub(crate) struct Scripts {
 }
 
 /// A script, the locks that it is for, and its arguments.
-pub(crate) struct Call<'a> {
+pub(crate) struct ScriptCall<'a> {
     script: &'static Script,
     /// At least one lock, all on one server: the name of the first lock decides which.
     locks: SmallVec<[Arc<Keys>; 1]>,
@@ -80,7 +76,7 @@ pub(crate) enum Kinds {
     Any,
 }
 
-impl Call<'_> {
+impl ScriptCall<'_> {
     /// The keys of the first lock.
     fn keys(&self) -> &Keys {
         &self.locks[0]
@@ -142,17 +138,17 @@ impl Scripts {
         script: &'static Script,
         locks: impl IntoIterator<Item = &'l LockId>,
         arguments: impl Into<Vec<Argument<'a>>>,
-    ) -> Result<Call<'a>, BackendError> {
+    ) -> Result<ScriptCall<'a>, BackendError> {
         let locks = locks.into_iter().map(|lock| self.keys.of(lock)).collect::<Result<SmallVec<_>, _>>()?;
         if locks.is_empty() {
             return Err(missing());
         }
         let wrapper = self.wrapper.clone().filter(|_| script.is_wrapped);
-        Ok(Call { script, locks, arguments: arguments.into(), wrapper })
+        Ok(ScriptCall { script, locks, arguments: arguments.into(), wrapper })
     }
 
     /// Runs one script, and sends the messages that the script could not.
-    pub(crate) fn run(&self, call: &Call<'_>) -> Result<Value, BackendError> {
+    pub(crate) fn run(&self, call: &ScriptCall<'_>) -> Result<Value, BackendError> {
         let lock = call.keys().lock();
         let answer = self.servers.call(lock, |route| self.run_there(route, call));
         let mut reply = answer.map_err(|failed| {
@@ -165,7 +161,7 @@ impl Scripts {
         Ok(reply)
     }
 
-    fn run_there(&self, route: &Route, call: &Call<'_>) -> Result<Value, Failure> {
+    fn run_there(&self, route: &Route, call: &ScriptCall<'_>) -> Result<Value, Failure> {
         let pack = || call.packed_for(&self.servers, route);
         // In a cluster nothing is known of the listeners.
         let ask = || if route.is_asking { route.call(&pack()) } else { route.pool.call_as_known(pack) };
@@ -187,7 +183,7 @@ impl Scripts {
 
     /// Runs many scripts, in few round trips to each server, and sends the messages that the scripts could not; one answer each, in
     /// order.
-    pub(crate) fn run_all<'a, C: Borrow<Call<'a>> + Sync>(
+    pub(crate) fn run_all<'a, C: Borrow<ScriptCall<'a>> + Sync>(
         &self,
         calls: &[C],
         order: Order,

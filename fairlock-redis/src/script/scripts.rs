@@ -1,16 +1,35 @@
-//! The Lua files, each joined with the parts that it includes, and the arguments of a script.
+//! The scripts: the Lua files, each joined with the parts that it includes; the keys of a lock, which they get; and their arguments.
+//!
+//! | what | name without a brace | name with `{` |
+//! | --- | --- | --- |
+//! | lock (hash) | `orders` | `a{b}` |
+//! | queue (list, shared with Redisson) | `redisson_lock_queue:{orders}` | `redisson_lock_queue:a{b}` |
+//! | timeouts (sorted set, shared) | `redisson_lock_timeout:{orders}` | `redisson_lock_timeout:a{b}` |
+//! | waiters: our queue (sorted set) | `fairlock_queue:{orders}` | `fairlock_queue_raw:a{b}` |
+//! | record (hash, ours): sequence, queue clock, places | `fairlock_record:{orders}` | `fairlock_record_raw:a{b}` |
+//! | ends of holds that take a part (sorted set, ours) | `fairlock_ends:{orders}` | `fairlock_ends_raw:a{b}` |
+//! | channel (shared) | `redisson_lock__channel:{orders}` | `redisson_lock__channel:a{b}` |
+//! | channel of a fair waiter (shared) | the same, `:` and the owner | |
+//! | channel of a client (ours) | `fairlock:<client uuid>` | |
+//! | life of the server (hash, ours) | `fairlock_life` | |
+//! | in a cluster, of the lock's hash slot | `fairlock_life:{<tag>}` | |
+//!
+//! Redisson's rule gives the locks `a` and `{a}` one queue; the rule for our own keys keeps them apart. All keys of a
+//! lock have one hash slot, unless the braces in its name don't pair: a cluster cannot keep such a lock.
 
-use std::sync::{LazyLock, OnceLock};
+use std::fmt;
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
-use fairlock_core::OwnerId;
-use fairlock_core::backend::{Acquire, RequestId, Since, Wait};
+use fairlock_core::backend::{Acquire, BackendError, BackendErrorKind, LockId, RequestId, Since, Wait};
+use fairlock_core::{LockKind, OwnerId};
+use parking_lot::Mutex;
 use redis::Cmd;
+use smallvec::{SmallVec, smallvec};
 
 #[cfg(test)]
 pub(crate) use tests::all;
 
-use super::keys::{Keys, KeysOfScript};
 use crate::net::{Hears, Listeners};
 
 /// One script: a file of `scripts/`, joined with the parts that it includes.
@@ -77,8 +96,7 @@ fn join(text: &str, present: &mut Vec<&'static str>) -> String {
             joined.push_str(line);
             continue;
         };
-        let is_named =
-            |part: &str| names == "-" || names.split(", ").any(|name| defined(part).any(|own| own == name));
+        let is_named = |part: &str| names.split(", ").any(|name| defined(part).any(|own| own == name));
         for part in parts_of(file).filter(|part| is_named(part)) {
             if !present.contains(&part) {
                 present.push(part);
@@ -89,7 +107,7 @@ fn join(text: &str, present: &mut Vec<&'static str>) -> String {
     joined
 }
 
-/// The file that the line includes, and behind a colon the names that it takes from there. (A case has the names of its script: `-`.)
+/// The file that the line includes, and behind a colon the names that it takes from there.
 fn include(line: &str) -> Option<(&str, &str)> {
     line.trim().strip_prefix("-- @include ")?.split_once(": ")
 }
@@ -100,10 +118,12 @@ fn parts_of(file: &str) -> impl Iterator<Item = &'static str> {
     text.split("\n-- @part\n")
 }
 
-/// The functions, constants and numbers of a part.
+/// The functions, constants and numbers of a part, or the name of a case.
 fn defined(part: &str) -> impl Iterator<Item = &str> {
-    let locals = part.lines().filter_map(|line| line.strip_prefix("local "));
-    let names = locals.filter_map(|local| local.trim_start_matches("function ").split(['(', '=']).next());
+    let locals =
+        part.lines().filter_map(|line| line.strip_prefix("local ").or_else(|| line.strip_prefix("-- Case ")));
+    let names =
+        locals.filter_map(|local| local.trim_start_matches("function ").split(['(', '=', ':']).next());
     names.flat_map(|names| names.split(',').map(str::trim))
 }
 
@@ -113,9 +133,9 @@ macro_rules! files {
     };
 }
 
-const FILES: [(&str, &str); 23] = files!(
-    "case/busy" "case/give_beside" "case/give_free" "case/give_part" "case/hand_on" "case/newer" "case/queue" "case/renew" "case/take_free" "case/take_part"
-    "lib/clock" "lib/format" "lib/holders" "lib/holds" "lib/life" "lib/look" "lib/note" "lib/plan" "lib/queue" "lib/redisson" "lib/rule" "lib/tell" "lib/write"
+const FILES: [(&str, &str); 13] = files!(
+    "case/give" "case/keep" "case/take"
+    "lib/clock" "lib/format" "lib/holders" "lib/holds" "lib/life" "lib/queue" "lib/redisson" "lib/rule" "lib/tell" "lib/write"
 );
 
 /// What a client that is not durable has in place of `scripts/lib/life.lua`.
@@ -255,229 +275,214 @@ pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(MOST).clamp(1, MOST)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fake_backend::named;
-    use fairlock_core::backend::LockId;
-    use fairlock_core::{LockKind, LockName};
+/// The prefix of a client's channel; the client's UUID follows.
+const CLIENT_CHANNEL_PREFIX: &str = "fairlock:";
 
-    /// Each script, and how many keys and arguments its caller passes (the fewest for many locks, the most for one).
-    pub(crate) fn all() -> Vec<(&'static Script, usize, usize)> {
-        #[cfg_attr(not(feature = "redisson"), expect(unused_mut, reason = "nothing is added"))]
-        let mut all: Vec<(&'static Script, usize, usize)> = vec![
-            (&HAND_OFF_ACQUIRE, 4, 10),
-            (&HAND_OFF_RENEW, 4, 3),
-            (&HAND_OFF_RENEW_HOLDS, 2, 3),
-            (&HAND_OFF_RECLAIM, 4, 8),
-            (&HAND_OFF_RELEASE, 4, 5),
-            (&HAND_OFF_ADOPT, 4, 5),
-            (&HAND_OFF_WITHDRAW, 4, 3),
-            (&HAND_OFF_FORCE_RELEASE, 4, 7),
-            (&HAND_OFF_INSPECT, 4, 5),
-        ];
-        #[cfg(feature = "redisson")]
-        all.extend::<[(&'static Script, usize, usize); 8]>([
-            (&REDISSON_ACQUIRE, 4, 10),
-            (&REDISSON_RENEW, 4, 1),
-            (&REDISSON_RELEASE, 4, 4),
-            (&REDISSON_ADOPT, 4, 6),
-            (&REDISSON_WITHDRAW, 4, 6),
-            (&REDISSON_FORCE_RELEASE, 4, 2),
-            (&REDISSON_RENEW_HOLDS, 2, 2),
-            (&INSPECT, 4, 3),
-        ]);
-        all
+/// Prefixes of keys that belong to other locks. A lock with such a name would overwrite them.
+const TAKEN: [&str; 6] = [
+    "fairlock_queue",
+    "fairlock_record",
+    "fairlock_ends",
+    "fairlock_life",
+    "redisson_lock_queue",
+    "redisson_lock_timeout",
+];
+
+/// The keys of one lock and its channel, spelled once.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// One after the other, and where each ends: one allocation, since a lock that is seldom used is spelled for each use.
+    texts: String,
+    ends: [usize; 7],
+    kind: LockKind,
+}
+
+/// The keys of a script, in their order.
+pub(crate) type KeysOfScript<'k> = SmallVec<[&'k str; 4]>;
+
+impl Keys {
+    /// # Errors
+    /// `InvalidName` for a name that is a key of another lock.
+    pub(crate) fn of(lock: &LockId) -> Result<Keys, BackendError> {
+        let name = lock.name.as_str();
+        if let Some(prefix) = TAKEN.iter().find(|prefix| name.starts_with(**prefix)) {
+            let reason = format!("names that begin with {prefix} are keys of other locks");
+            return Err(BackendError::new(BackendErrorKind::InvalidName, reason));
+        }
+        // Redisson's rule for the shared keys. Our own keys have the same slot, and no two names have one key.
+        let [raw, before, after] = if name.contains('{') { ["_raw", ":", ""] } else { ["", ":{", "}"] };
+        let mut texts = String::with_capacity(7 * (name.len() + 25));
+        let ends = [
+            [name, "", "", "", ""],
+            ["fairlock_queue", raw, before, name, after],
+            ["fairlock_record", raw, before, name, after],
+            ["fairlock_ends", raw, before, name, after],
+            ["redisson_lock_queue", "", before, name, after],
+            ["redisson_lock_timeout", "", before, name, after],
+            ["redisson_lock__channel", "", before, name, after],
+        ]
+        .map(|parts| {
+            texts.extend(parts);
+            texts.len()
+        });
+        Ok(Keys { texts, ends, kind: lock.kind })
     }
 
-    fn file(script: &Script) -> String {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/");
-        std::fs::read_to_string(format!("{path}{}", script.name)).unwrap()
+    fn at(&self, index: usize) -> &str {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.texts[start..self.ends[index]]
     }
 
-    #[test]
-    fn every_header_says_what_its_script_does() {
-        let lock = LockId::new(LockName::new("a").unwrap(), LockKind::ReadWrite);
-        let of_lock = Keys::of(&lock).unwrap();
-        for (script, keys, arguments) in all() {
-            let (name, text) = (script.name, file(script));
-            let header: Vec<&str> = text.lines().take_while(|line| line.starts_with("--")).collect();
-            let of = |word: &str| {
-                let line = header.iter().position(|line| line.starts_with(word)).expect(name);
-                let more = header[line + 1..].iter().take_while(|line| line.starts_with("--   "));
-                std::iter::once(&header[line]).chain(more).copied().collect::<String>()
-            };
-            assert!(header[0].starts_with("-- ") && header[0].ends_with('.'), "{name}: no opening sentence");
-            assert_eq!(of("-- KEYS:").matches("(Keys::").count(), keys, "{name}: KEYS");
-            of("-- Returns:");
-            of("-- Effects:");
-            // Bound at the top, and never numbered again.
-            let body: Vec<&str> = text.lines().skip(header.len()).collect();
-            let is_numbered = |line: &&str| {
-                (1..9).any(|n| {
-                    ["KEYS", "ARGV"].map(|of| format!("{of}[{n}]")).iter().any(|of| line.contains(of))
-                })
-            };
-            let numbered = body.iter().filter(|line| is_numbered(line)).count();
-            let bound = body
-                .iter()
-                .take_while(|line| include(line).is_none())
-                .filter(|line| is_numbered(line))
-                .count();
-            assert_eq!(bound, numbered, "{name}: KEYS and ARGV are bound at the top");
-            // A script for many locks goes through KEYS.
-            let of_many = text.contains("ipairs(KEYS)") || text.contains("#KEYS");
-            assert_eq!(highest(&text, "KEYS["), if of_many { 0 } else { keys }, "{name}: keys used");
-            assert_eq!((script.keys)(&of_lock).len(), keys, "{name}: keys passed");
-            let fixed = highest(&text, "ARGV[");
-            assert_eq!(fixed, arguments, "{name}: arguments used");
+    /// The lock's own key, which is its name.
+    pub(crate) fn lock(&self) -> &str {
+        self.at(0)
+    }
+
+    pub(crate) fn waiters(&self) -> &str {
+        self.at(1)
+    }
+
+    pub(crate) fn record(&self) -> &str {
+        self.at(2)
+    }
+
+    pub(crate) fn ends(&self) -> &str {
+        self.at(3)
+    }
+
+    pub(crate) fn queue(&self) -> &str {
+        self.at(4)
+    }
+
+    pub(crate) fn timeouts(&self) -> &str {
+        self.at(5)
+    }
+
+    /// The channel on which the release of a plain lock is published.
+    pub(crate) fn channel(&self) -> &str {
+        self.at(6)
+    }
+
+    /// The kind that was asked for.
+    pub(crate) fn kind(&self) -> LockKind {
+        self.kind
+    }
+
+    /// Whether these are the keys of such a lock.
+    fn are_of(&self, lock: &LockId) -> bool {
+        self.kind == lock.kind && self.lock() == lock.name.as_str()
+    }
+
+    /// Whether a hold may take a part of the lock's units.
+    fn has_parts(&self) -> bool {
+        self.kind.capacity() > 1
+    }
+
+    /// All keys, and the type of each, as TYPE names it.
+    pub(crate) fn typed(&self) -> [(&str, &str); 6] {
+        [
+            (self.lock(), "hash"),
+            (self.queue(), "list"),
+            (self.timeouts(), "zset"),
+            (self.waiters(), "zset"),
+            (self.record(), "hash"),
+            (self.ends(), "zset"),
+        ]
+    }
+
+    /// The keys of the scripts in `hand_off/`, in their order. A lock of one unit has no parts, and so no ends.
+    pub(crate) fn of_queue(&self) -> KeysOfScript<'_> {
+        match self.has_parts() {
+            false => smallvec![self.lock(), self.waiters(), self.record()],
+            true => smallvec![self.lock(), self.waiters(), self.record(), self.ends()],
         }
     }
 
-    #[test]
-    fn every_include_names_what_its_file_uses_of_the_part() {
-        let files = all().into_iter().map(|(script, ..)| (script.name, file(script)));
-        let parts = FILES.iter().flat_map(|(name, _)| parts_of(name).map(|part| (*name, part.to_owned())));
-        for (file, text) in files.chain(parts).filter(|(file, _)| !is_case(file)) {
-            let known =
-                includes(&text).filter(|(file, _)| FILES.iter().any(|(name, _)| name == file)).count();
-            assert_eq!(text.matches("@include").count(), known, "{file}: each part is there");
-            // A case stands in its script, and uses what that has included.
-            let cases =
-                includes(&text).filter(|(file, _)| is_case(file)).flat_map(|(case, _)| parts_of(case));
-            let whole = cases.fold(text.clone(), |whole, case| whole + case);
-            let mut told: Vec<_> = includes(&text)
-                .filter(|(file, _)| !is_case(file))
-                .flat_map(|(file, names)| names.split(", ").map(move |name| (file, name)))
-                .collect();
-            // What a life defines stands in front of all scripts.
-            let of_others = FILES.iter().filter(|(name, _)| !is_case(name) && *name != "lib/life");
-            let mut used: Vec<_> = of_others
-                .flat_map(|(name, _)| parts_of(name).map(move |part| (*name, part)))
-                .flat_map(|(name, part)| defined(part).map(move |word| (name, part, word)))
-                .filter(|(.., word)| uses(&whole, word))
-                // The name of a number may be that of a local as well.
-                .filter(|(name, part, word)| {
-                    told.contains(&(*name, *word)) || !part.contains(&format!("local {word} ="))
-                })
-                .map(|(name, _, word)| (name, word))
-                .collect();
-            told.sort_unstable();
-            told.dedup();
-            used.sort_unstable();
-            assert_eq!(told, used, "{file}");
-        }
+    /// The keys of the script that shows Redisson's queue, in their order.
+    #[cfg(any(feature = "redisson", test))]
+    pub(crate) fn redisson(&self) -> KeysOfScript<'_> {
+        smallvec![self.lock(), self.record(), self.queue(), self.timeouts()]
     }
 
-    #[test]
-    fn each_part_that_is_included_is_there_once() {
-        for (script, ..) in all() {
-            let (source, text, name) = (&script.text.source, file(script), script.name);
-            assert!(!source.contains("@include"), "{name}");
-            for (_, names) in includes(&text).filter(|(_, names)| *names != "-") {
-                for word in names.split(", ") {
-                    assert_eq!(defined(source).filter(|own| *own == word).count(), 1, "{name}: {word}");
-                }
-            }
-        }
+    /// The keys of the other scripts in `redisson/`, in their order. A plain lock has no queue.
+    #[cfg(any(feature = "redisson", test))]
+    pub(crate) fn in_redisson(&self) -> KeysOfScript<'_> {
+        if self.kind == LockKind::Plain { self.without_queue() } else { self.redisson() }
     }
 
-    fn is_case(file: &str) -> bool {
-        file.starts_with("case/")
+    /// The keys of a hold by these scripts.
+    #[cfg(any(feature = "redisson", test))]
+    pub(crate) fn without_queue(&self) -> KeysOfScript<'_> {
+        smallvec![self.lock(), self.record()]
     }
 
-    fn includes(text: &str) -> impl Iterator<Item = (&str, &str)> {
-        text.lines().filter_map(include)
-    }
-
-    /// Whether the code reads this name, and does not define it.
-    fn uses(text: &str, name: &str) -> bool {
-        let is_part = |c: char| c.is_alphanumeric() || "_.'".contains(c);
-        let code = text.lines().map(|line| line.split_once("-- ").map_or(line, |(code, _)| code));
-        let found = code.flat_map(|line| line.match_indices(name).map(move |(at, _)| line.split_at(at)));
-        let mut found = found
-            .filter(|(before, rest)| !before.ends_with(is_part) && !rest[name.len()..].starts_with(is_part));
-        let is_own =
-            text.contains(&format!("local function {name}(")) || defined(text).any(|own| own == name);
-        !is_own && found.next().is_some()
-    }
-
-    #[cfg(feature = "redisson")]
-    #[test]
-    fn every_file_is_a_script_that_is_used() {
-        let mut files = Vec::new();
-        for folder in ["", "hand_off/", "redisson/"] {
-            let path = format!("{}/scripts/{folder}", env!("CARGO_MANIFEST_DIR"));
-            for entry in std::fs::read_dir(path).unwrap() {
-                let name = entry.unwrap().file_name().into_string().unwrap();
-                if name.ends_with(".lua") {
-                    files.push(format!("{folder}{name}"));
-                }
-            }
-        }
-        let mut used: Vec<&str> = all().iter().map(|(script, ..)| script.name).collect();
-        used.push("life.lua"); // about a server, and no lock
-        files.sort();
-        used.sort_unstable();
-        assert_eq!(files, used);
-    }
-
-    /// The highest number in `KEYS[n]` or `ARGV[n]`.
-    fn highest(text: &str, word: &str) -> usize {
-        let numbers = text.split(word).skip(1).filter_map(|rest| rest.split(']').next()?.parse().ok());
-        numbers.max().unwrap_or(0)
-    }
-
-    /// The end of an attempt, and the fault since when listeners are known.
-    impl Known for (u64, Option<u64>) {
-        fn attempt_end(&self) -> u64 {
-            self.0
-        }
-
-        fn listeners(&self) -> Listeners {
-            self.1.map_or(Listeners::Known, Listeners::KnownSince)
-        }
-
-        fn is_deaf(&self, hears: Option<Hears>) -> bool {
-            hears == Some(Hears::Nothing)
-        }
-    }
-
-    #[test]
-    fn each_argument_is_one_word_of_the_command() {
-        let (owner, request) = (OwnerId::new("client:1"), RequestId::new(0xc0ffee));
-        let first = Keys::of(&named("a", LockKind::Plain)).unwrap();
-        for (time, digits) in [
-            (0, "0000000000000000"),
-            (1_790_000_000_000_001, "1790000000000001"),
-            (u64::MAX, "9999999999999999"),
-        ] {
-            let arguments = [
-                Argument::Text("a b\r\n$3\r\n"),
-                Argument::Number(u64::MAX),
-                Argument::Request(request),
-                Argument::Member(&owner, request),
-                Argument::Options { waits: true, hears: None },
-                Argument::Options { waits: false, hears: Some(Hears::Nothing) },
-                Argument::Channel,
-                Argument::BeginBy,
-                Argument::Text(""),
-            ];
-            let mut written = redis::cmd("EVALSHA");
-            arguments.iter().for_each(|argument| argument.add_to(&mut written, &first, &(time, Some(9))));
-            let mut command = redis::cmd("EVALSHA");
-            command.arg("a b\r\n$3\r\n").arg(u64::MAX.to_string());
-            command.arg("0000000000c0ffee").arg("client:1:0000000000c0ffee").arg("wsu9").arg("sdu9");
-            command.arg("redisson_lock__channel:{a}").arg(digits).arg("");
-            assert_eq!(written.get_packed_command(), command.get_packed_command());
-        }
-    }
-
-    #[test]
-    fn times_are_never_zero_and_exact_in_lua() {
-        assert_eq!(
-            [Duration::ZERO, Duration::from_secs(2), Duration::MAX].map(millis),
-            [1, 2000, 10_000_000_000_000]
-        );
+    /// The keys of a hold, for the script that touches holds alone.
+    pub(crate) fn of_hold(&self) -> KeysOfScript<'_> {
+        if self.has_parts() { smallvec![self.lock(), self.ends()] } else { smallvec![self.lock()] }
     }
 }
+
+/// Patterns for SCAN's MATCH that find the queues, and the ends of holds that take a part, of locks whose name matches `pattern`.
+pub(crate) fn queues(pattern: &str) -> [String; 4] {
+    [
+        format!("fairlock_queue:{{{pattern}}}"),
+        format!("fairlock_queue_raw:{pattern}"),
+        format!("fairlock_ends:{{{pattern}}}"),
+        format!("fairlock_ends_raw:{pattern}"),
+    ]
+}
+
+/// The patterns for Redisson's queues.
+#[cfg(any(feature = "redisson", test))]
+pub(crate) fn redisson_queues(pattern: &str) -> [String; 2] {
+    [format!("redisson_lock_queue:{{{pattern}}}"), format!("redisson_lock_queue:{pattern}")]
+}
+
+/// The name of the lock that this queue, set of ends, or queue of Redisson's belongs to.
+pub(crate) fn name_of_queue(key: &str) -> Option<&str> {
+    let after = |prefixes: &[&str]| prefixes.iter().find_map(|prefix| key.strip_prefix(prefix));
+    if let Some(name) = after(&["fairlock_queue_raw:", "fairlock_ends_raw:"]) {
+        return Some(name);
+    }
+    let rest = after(&["fairlock_queue:", "fairlock_ends:", "redisson_lock_queue:"])?;
+    let inner = rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    // A name with a brace was written without further braces.
+    Some(inner.filter(|inner| !inner.contains('{')).unwrap_or(rest))
+}
+
+/// The channel of a client.
+pub(crate) fn client_channel(client: impl fmt::Display) -> String {
+    format!("{CLIENT_CHANNEL_PREFIX}{client}")
+}
+
+/// How many locks' keys are kept: some hundred bytes each, and at most four kilobytes.
+const KEPT: usize = 1024;
+
+/// A lock's name decides its slot, and the latest lock of a slot stays there. So nothing has to be evicted, threads with
+/// different locks hardly ever meet at a mutex, and among many more locks than slots it costs no more than no cache: some
+/// allocations for each use.
+pub(crate) struct KeyCache {
+    slots: Box<[Mutex<Option<Arc<Keys>>>]>,
+}
+
+impl Default for KeyCache {
+    fn default() -> KeyCache {
+        KeyCache { slots: (0..KEPT).map(|_| Mutex::default()).collect() }
+    }
+}
+
+impl KeyCache {
+    /// # Errors
+    /// As [`Keys::of`].
+    pub(crate) fn of(&self, lock: &LockId) -> Result<Arc<Keys>, BackendError> {
+        let slot = usize::try_from(lock.name.hash_code() % KEPT as u64).unwrap_or(0);
+        let mut kept = self.slots[slot].lock();
+        match &*kept {
+            Some(keys) if keys.are_of(lock) => Ok(Arc::clone(keys)),
+            _ => Ok(Arc::clone(kept.insert(Arc::new(Keys::of(lock)?)))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

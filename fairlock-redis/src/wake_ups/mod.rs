@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::net::{Event, Hears, OnEvent, Subscriber};
 use crate::script::Scripts;
-use crate::script::keys::client_channel;
+use crate::script::scripts::client_channel;
 
 /// The subscribed clients of one backend.
 pub(crate) struct WakeUps {

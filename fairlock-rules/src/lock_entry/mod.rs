@@ -260,7 +260,7 @@ fn never_granted(place: &Place<'_>) -> BackendError {
 
 /// When the lock was granted last, for a lock that is to be granted once in a period. From the first ask that names such a period on, each
 /// grant is noted, of whatever request. The note stands in the state, and stays there for as long as the state does: at least until
-/// [`note_ends`](LockEntry::note_ends). `lib/note.lua` of the Redis backend is the same.
+/// [`note_ends`](LockEntry::note_ends). `lib/queue.lua` of the Redis backend is the same.
 ///
 /// Its times are since 1970, even where leases go by another clock.
 #[derive(Clone, Copy, Default)]

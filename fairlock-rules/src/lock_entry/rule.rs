@@ -1,6 +1,6 @@
 //! The one rule of who is next: makes a plan, carries the plan out, and says when to look again.
 //!
-//! `lib/rule.lua`, `plan.lua`, `write.lua` and `look.lua` of the Redis backend are the same rule, within the bounds of one script; and
+//! `lib/rule.lua`, `write.lua` and `tell.lua` of the Redis backend are the same rule, within the bounds of one script; and
 //! Redis never knows that a client is `Gone`.
 
 use std::time::Duration;

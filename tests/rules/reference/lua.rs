@@ -88,7 +88,7 @@ fn joined(name: &str, parts: Parts, mistake: Option<&Mistake>) -> String {
     included(&format!("{publish}{text}"), mistake, &mut Vec::new())
 }
 
-/// Of each file those parts that define the names behind the colon, or the whole of a case. Each part comes once, after those that it
+/// Of each file those parts that define the names behind the colon. Each part comes once, after those that it
 /// includes itself.
 fn included(text: &str, mistake: Option<&Mistake>, present: &mut Vec<String>) -> String {
     let mut joined = String::new();
@@ -98,7 +98,7 @@ fn included(text: &str, mistake: Option<&Mistake>, present: &mut Vec<String>) ->
             Some((file, names)) => {
                 let names: Vec<&str> = names.split(',').map(str::trim).collect();
                 for part in read(&format!("{file}.lua"), mistake).split("\n-- @part\n") {
-                    let is_named = names == ["-"] || defined(part).any(|own| names.contains(&own));
+                    let is_named = defined(part).any(|own| names.contains(&own));
                     if is_named && !present.iter().any(|other| other == part) {
                         present.push(part.to_owned());
                         joined.push_str(&included(part, mistake, present));
@@ -110,10 +110,12 @@ fn included(text: &str, mistake: Option<&Mistake>, present: &mut Vec<String>) ->
     joined
 }
 
-/// The functions, constants and numbers of a part.
+/// The functions, constants and numbers of a part, or the name of a case.
 fn defined(part: &str) -> impl Iterator<Item = &str> {
-    let locals = part.lines().filter_map(|line| line.strip_prefix("local "));
-    let names = locals.filter_map(|local| local.trim_start_matches("function ").split(['(', '=']).next());
+    let locals =
+        part.lines().filter_map(|line| line.strip_prefix("local ").or_else(|| line.strip_prefix("-- Case ")));
+    let names =
+        locals.filter_map(|local| local.trim_start_matches("function ").split(['(', '=', ':']).next());
     names.flat_map(|names| names.split(',').map(str::trim))
 }
 

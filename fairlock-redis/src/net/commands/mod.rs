@@ -10,12 +10,11 @@
 //! Every call ends within connect + 2 × response time-out (waiting: one response; connecting; the batch: one response);
 //! [`TURN`] commands of [`Pool::call_many`] count as one call.
 //!
-//! `waiting.rs` has waiting calls and the batch that serves them, `command_connection.rs` one connection and whether the connection can
-//! still be used, `server.rs` what is known of the server.
+//! `command_connection.rs` has what a leader works with: one connection, whether it can still be used, and the batch that serves waiting
+//! calls; `server.rs` has what is known of the server.
 
 mod command_connection;
 mod server;
-mod waiting;
 
 use std::borrow::{Borrow, Cow};
 use std::collections::VecDeque;
@@ -31,11 +30,10 @@ use redis::{Value, cmd};
 use smallvec::smallvec;
 
 pub(crate) use command_connection::{CommandConnection, dry_run};
-pub(crate) use server::{ALL_ARE_BACK, Listeners, attempt_length, attempt_ttl};
+pub(crate) use server::{ALL_ARE_BACK, Listeners, Refusal, attempt_length, attempt_ttl};
 
-use command_connection::{of_ended_login, of_replica};
+use command_connection::{Answers, Batch, CallOutcome, WaitingCall, Work, of_ended_login, of_replica};
 use server::{Distance, KnownListeners, LeadsTo, ServerClock};
-use waiting::{Answers, Batch, CallOutcome, WaitingCall, Work};
 
 use super::connection::{Address, Failure, MustBe, told_apart};
 use super::settings::Settings;

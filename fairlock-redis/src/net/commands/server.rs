@@ -1,14 +1,13 @@
-//! What is known of a server: its clock, for which waiters it knows whether their clients listen, whether it is in charge, and how far away
-//! it is.
+//! What is known of a server: its clock, for which waiters it knows whether their clients listen, what it has refused lately, whether it is
+//! in charge, and how far away it is.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use redis::{Cmd, Value, cmd};
 
-use crate::net::connection::{Failure, Role};
-use crate::net::refusal::Refusal;
-use crate::net::value::{field, micros, text};
+use crate::net::connection::{Failure, Role, field, micros, text};
 
 /// A connection that was idle for longer is pinged first: the server may have closed it (`timeout`, CLIENT KILL, a
 /// restart), and that would only show as a request with an unknown outcome.
@@ -240,6 +239,42 @@ impl KnownListeners {
 
 /// In microseconds.
 const SECOND: u64 = 1_000_000;
+
+/// What was refused is not asked for again within this time: the server notes each refusal (ACL LOG).
+const BELIEVED: Duration = Duration::from_secs(60);
+
+/// The last refusal of one question, which is believed for a minute: a right that is missing now may come back.
+#[derive(Debug, Default)]
+pub(crate) struct Refusal(Mutex<Option<Instant>>);
+
+impl Refusal {
+    /// The server has refused just now.
+    pub(crate) fn heard(&self) {
+        *self.0.lock() = Some(Instant::now());
+    }
+
+    /// Whether the server refused within the last minute.
+    pub(crate) fn is_believed(&self) -> bool {
+        self.0.lock().is_some_and(|at| at.elapsed() < BELIEVED)
+    }
+
+    /// Whether the refusal is no longer believed. True for one caller, who asks again: the others believe it until there is an answer.
+    pub(crate) fn is_doubted(&self) -> bool {
+        let mut at = self.0.lock();
+        let is_old = at.is_some_and(|at| at.elapsed() >= BELIEVED);
+        if is_old {
+            *at = Some(Instant::now());
+        }
+        is_old
+    }
+
+    /// For tests: as if a minute had passed.
+    #[cfg(test)]
+    pub(crate) fn grow_old(&self) {
+        let mut at = self.0.lock();
+        *at = at.and_then(|at| at.checked_sub(BELIEVED));
+    }
+}
 
 /// What an address leads to. If nothing else tells which server is in charge, the address does: a DNS name, a Kubernetes Service or a
 /// proxy that checks roles leads to the master, and after a fail-over to another master.
@@ -522,5 +557,15 @@ mod tests {
         assert_eq!(leads_to.heard(Err(Failure::no_answer())), Ok(()));
         assert!(leads_to.question().is_some());
         assert!(LeadsTo::anywhere().question().is_none());
+    }
+    #[test]
+    fn a_refusal_is_believed_for_a_minute_and_doubted_once() {
+        let refusal = Refusal::default();
+        assert!(!refusal.is_believed() && !refusal.is_doubted());
+        refusal.heard();
+        assert!(refusal.is_believed() && !refusal.is_doubted());
+        refusal.grow_old();
+        assert!(!refusal.is_believed() && refusal.is_doubted());
+        assert!(refusal.is_believed() && !refusal.is_doubted());
     }
 }

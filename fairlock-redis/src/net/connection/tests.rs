@@ -1,5 +1,6 @@
-//! What is asked of a peer that closes the connection; at night, how a connection opens, reads and closes.
+//! What is asked of a peer that closes the connection, and how replies are read; at night, how a connection opens, reads and closes.
 
+mod decoder;
 #[cfg(feature = "night")]
 mod endless;
 #[cfg(feature = "night")]
@@ -45,4 +46,23 @@ fn what_closes_without_a_word_is_asked_what_it_is() {
     }
     #[cfg(feature = "tls")]
     assert_eq!(told(&[b"", b"N"], "rediss"), None);
+}
+
+fn bulk(text: &str) -> Value {
+    Value::BulkString(text.as_bytes().to_vec())
+}
+
+#[test]
+fn texts_and_numbers_are_read_and_nothing_else() {
+    assert_eq!(text(&Value::SimpleString("OK".into())).unwrap(), "OK");
+    assert_eq!([&bulk("12"), &Value::Int(-1)].map(|value| number(value).unwrap()), [12, -1]);
+    assert!(number(&bulk("x")).is_err() && text(&Value::Nil).is_err() && items(&Value::Int(1)).is_err());
+    assert_eq!(micros(&Value::Array(vec![bulk("2"), bulk("7")])).unwrap(), 2_000_007);
+    assert!(micros(&Value::Array(vec![])).is_err());
+}
+
+#[test]
+fn a_field_of_info_is_found_by_its_whole_name() {
+    let info = "# Server\r\nrole_of:x\r\nrole:master\r\n";
+    assert_eq!((field(info, "role"), field(info, "rol")), (Some("master"), None));
 }

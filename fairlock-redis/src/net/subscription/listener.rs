@@ -24,7 +24,7 @@ const BATCH: usize = 64;
 static REFUSED: LineLimit = LineLimit::new();
 
 /// Runs until the subscriber is dropped.
-pub(super) fn listen(shared: &Arc<Shared>, mut link: Link) {
+pub(super) fn listen(shared: &Arc<Shared>, mut link: SubscribedConnection) {
     let _end = End(shared);
     loop {
         let Err(loss) = link.receive(shared) else { return };
@@ -69,13 +69,13 @@ impl Drop for End<'_> {
 }
 
 /// A new link with all wanted channels; none if the subscriber was dropped.
-fn reconnect(shared: &Shared) -> Option<Link> {
+fn reconnect(shared: &Shared) -> Option<SubscribedConnection> {
     // Not at once: a server that ends cuts off all its clients at the same moment.
     for failures in 2.. {
         if !shared.channels.pause(Instant::now() + pause(failures)) {
             break;
         }
-        match Link::open(shared) {
+        match SubscribedConnection::open(shared) {
             Ok(link) => return Some(link),
             Err(failure) => {
                 log::debug!(
@@ -90,7 +90,7 @@ fn reconnect(shared: &Shared) -> Option<Link> {
 }
 
 /// A connection that is subscribed to the client's own channel.
-pub(super) struct Link {
+pub(super) struct SubscribedConnection {
     at: Address,
     /// In which era of the endpoints it was opened.
     era: u64,
@@ -112,14 +112,14 @@ enum Reply {
     Refused(Failure),
 }
 
-impl Link {
+impl SubscribedConnection {
     /// Connects, and subscribes to the client's own channel, then to all wanted ones.
-    pub(super) fn open(shared: &Shared) -> Result<Link, Failure> {
+    pub(super) fn open(shared: &Shared) -> Result<SubscribedConnection, Failure> {
         // Before it connects: if the era ends meanwhile, the link may lead to the former server.
         let era = shared.endpoints.era();
         let at = shared.endpoints.next()?;
         let con = open(&at, &shared.timeouts)?;
-        let mut link = Link { at, era, con, subscribed: HashSet::new() };
+        let mut link = SubscribedConnection { at, era, con, subscribed: HashSet::new() };
         let own = (shared.own_channel.clone(), true);
         if let Some((_, refusal)) = link.subscribe(shared, &[own])?.into_iter().next() {
             return Err(refusal);
@@ -173,7 +173,7 @@ impl Link {
         if !self.con.is_login_due(Instant::now()) || self.at.next_login().is_none() {
             return;
         }
-        match Link::open(shared) {
+        match SubscribedConnection::open(shared) {
             Ok(link) => {
                 let mut former = std::mem::replace(self, link);
                 let is_elsewhere = former.era != self.era || !former.at.is_same_server(&self.at);
@@ -395,7 +395,7 @@ mod tests {
         let server = server();
         let endpoints = only(server.address(), true);
         let shared = shared(Arc::clone(&endpoints) as _, None);
-        let mut link = Link::open(&shared).expect("a link");
+        let mut link = SubscribedConnection::open(&shared).expect("a link");
         let asked = Instant::now();
         assert!(matches!(link.receive(&shared), Err(Failure::Broken(_))), "the ping is not answered");
         assert!(asked.elapsed() >= QUIET, "{:?}", asked.elapsed());
@@ -408,7 +408,7 @@ mod tests {
             let server = server();
             let endpoints = only(server.address(), serves);
             let shared = shared(Arc::clone(&endpoints) as _, None);
-            let mut link = Link::open(&shared).expect("a link");
+            let mut link = SubscribedConnection::open(&shared).expect("a link");
             endpoints.era.store(era, Ordering::Relaxed);
             assert!(matches!(link.receive(&shared), Err(Failure::NotSent(_))), "{era}");
         }
@@ -429,7 +429,7 @@ mod tests {
         let server = server();
         let shared = shared(Arc::new(server.address()), None);
         assert!(!shared.channels.want("secret") && !shared.channels.want("open"));
-        let _link = Link::open(&shared).expect("a link");
+        let _link = SubscribedConnection::open(&shared).expect("a link");
         let verdict = |channel| shared.channels.verdict(channel, Instant::now());
         assert_eq!(verdict("secret"), Err(Failure::refused("NOPERM", "channel secret: no")));
         assert_eq!(verdict("open"), Ok(()));

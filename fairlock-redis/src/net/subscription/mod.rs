@@ -18,7 +18,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 use redis::{Value, cmd};
 
-use listener::{Link, TICK, listen};
+use listener::{SubscribedConnection, TICK, listen};
 
 use super::connection::{Address, Failure, Timeouts};
 
@@ -110,15 +110,15 @@ impl Subscriber {
 }
 
 /// Connects to any of the endpoints, within this time.
-fn first_link(shared: &Shared) -> Result<Link, Failure> {
+fn first_link(shared: &Shared) -> Result<SubscribedConnection, Failure> {
     let until = Instant::now() + shared.timeouts.connect + shared.timeouts.response;
     for _ in 1..shared.endpoints.count() {
-        match Link::open(shared) {
+        match SubscribedConnection::open(shared) {
             Err(_) if Instant::now() < until => {}
             opened => return opened,
         }
     }
-    Link::open(shared)
+    SubscribedConnection::open(shared)
 }
 
 impl Drop for Subscriber {

@@ -1,4 +1,4 @@
-//! A cluster: which node keeps a lock's hash slot, and where a call goes next after the wrong node.
+//! A cluster: in which hash slot a lock's keys are, which node keeps the slot, and where a call goes next after the wrong node.
 //!
 //! The `redis` crate's own client repeats scripts that timed out, and never leaves a dead node. Each call about a lock touches
 //! one slot, so a map of the slots is enough. A wrong map is refreshed.
@@ -8,10 +8,11 @@ mod round;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
+use crc16::{State, XMODEM};
 use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
@@ -19,11 +20,9 @@ use redis::{Cmd, Value};
 use majority::Majority;
 use round::{View, redirection};
 
-use super::fan_out::{Answer, fan_out};
-use super::{Arrangement, Described, Failed, Route, Topology};
+use super::{Answer, Arrangement, Described, Failed, Route, Topology, fan_out};
 use crate::net::commands::{Listeners, Pool};
 use crate::net::connection::{Address, Failure};
-use crate::net::hash_slot::{NO_SLOT, SLOTS, of_name};
 use crate::net::settings::Settings;
 use crate::net::subscription::Endpoints;
 
@@ -184,7 +183,7 @@ impl Topology for Cluster {
     /// `CROSSSLOT` for a name whose keys a cluster can't keep together, `CLUSTERDOWN` if no node keeps the slot, `NotSent` if no
     /// majority names one.
     fn route(&self, key: &str) -> Result<Route, Failure> {
-        let Some(slot) = of_name(key) else { return Err(Failure::refused("CROSSSLOT", NO_SLOT)) };
+        let Some(slot) = slot_of(key) else { return Err(Failure::refused("CROSSSLOT", NO_SLOT)) };
         if let Some(majority) = &self.majority {
             return self.proven(majority, slot);
         }
@@ -341,6 +340,47 @@ impl Endpoints for Cluster {
     }
 }
 
+/// The number of hash slots.
+const SLOTS: u16 = 16384;
+
+/// Why a name has no slot.
+const NO_SLOT: &str = "because of its braces";
+
+/// The slot of all keys of this name: each key is a prefix and the name, in braces if the name has no `{`. None if the keys have
+/// different slots.
+pub(crate) fn slot_of(name: &str) -> Option<u16> {
+    match name.split_once('{') {
+        Some((_, rest)) => match rest.split_once('}') {
+            Some((tag, _)) if !tag.is_empty() => Some(slot_of_hashed(tag)),
+            // The server hashes the whole key, and the prefixes differ.
+            _ => None,
+        },
+        // In braces, the hashed part would end at the name's own `}`.
+        None if name.contains('}') => None,
+        None => Some(slot_of_hashed(name)),
+    }
+}
+
+/// A number whose digits are in this slot. A key with these in braces is there as well.
+pub(crate) fn tag_of_slot(slot: u16) -> u32 {
+    /// The smallest for each slot, found when the first one is needed.
+    static TAGS: LazyLock<HashMap<u16, u32>> = LazyLock::new(|| {
+        let (mut tags, mut number) = (HashMap::new(), 0);
+        while tags.len() < usize::from(SLOTS) {
+            tags.entry(slot_of_hashed(&u32::to_string(&number))).or_insert(number);
+            number += 1;
+        }
+        tags
+    });
+    TAGS[&(slot % SLOTS)]
+}
+
+fn slot_of_hashed(hashed: &str) -> u16 {
+    State::<XMODEM>::calculate(hashed.as_bytes()) % SLOTS
+}
+
+#[cfg(test)]
+mod slot_tests;
 #[cfg(feature = "night")]
 #[cfg(test)]
 mod tests;

@@ -2,30 +2,30 @@
 //!
 //! A request was not executed if it was never sent, or if the refusal means "not me" or "not now": it is sent again to
 //! the right server. The caller judges all other failures; a request that may have been executed is not repeated here.
+//!
+//! What `sentinel.rs` and `cluster.rs` share stands at the end: how several servers are asked at once, and when a voter counts.
 
 mod cluster;
-mod fan_out;
 mod sentinel;
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
-use fairlock_core::backend::BackendError;
+use fairlock_core::backend::{BackendError, LineLimit};
 use redis::{Cmd, Value, cmd};
 
 pub(super) use cluster::Cluster;
-#[cfg(feature = "night")]
-#[cfg(test)]
-pub(super) use fan_out::fan_out;
+pub(crate) use cluster::{slot_of, tag_of_slot};
 pub(super) use sentinel::Sentinel;
 pub(crate) use sentinel::{SentinelAnswer, Surveyed};
 
-use super::commands::{ALL_ARE_BACK, Listeners, Pool};
-use super::connection::{Address, Failure, REPLICA, Timeouts};
+use super::commands::{ALL_ARE_BACK, CommandConnection, Listeners, Pool};
+use super::connection::{Address, Failure, REPLICA, Timeouts, field, items, number, open, text};
 use super::settings::Settings;
 use super::subscription::{Endpoints, OnEvent, Subscriber};
-use super::value::{items, number, text};
 
 /// The servers of a backend.
 pub(crate) type Servers = Arc<dyn Topology>;
@@ -408,6 +408,136 @@ impl ServerFailure {
     }
 }
 
+/// How long the slower servers have after enough answers.
+const LONGER: Duration = Duration::from_millis(100);
+
+/// The lines about threads that can't be started.
+static NO_THREAD: LineLimit = LineLimit::new();
+
+/// One server's answer: a reply to each command; an error reply counts as one.
+type Answer = (Address, Result<Vec<Result<Value, Failure>>, Failure>);
+
+/// Asks each server on its own connection, at the same time: a frozen server does not delay the others. Returns [`LONGER`] after `enough` answers, or with the last one, at the
+/// latest after connect + response time-out; servers without an answer are missing.
+pub(super) fn fan_out(
+    addresses: &[Address],
+    timeouts: Timeouts,
+    question: &[Cmd],
+    enough: usize,
+) -> Vec<Answer> {
+    let (sender, answers) = channel();
+    ask_all(addresses, timeouts, question, move |answer| {
+        // The caller may no longer wait for it.
+        let _ = sender.send(answer);
+    });
+    let mut until = Instant::now() + timeouts.connect + timeouts.response;
+    let (mut found, mut good) = (Vec::new(), 0);
+    while let Ok(answer) = answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        good += usize::from(answer.1.is_ok());
+        if good >= enough {
+            until = until.min(Instant::now() + LONGER);
+        }
+        found.push(answer);
+    }
+    found
+}
+
+/// Asks each server on a thread of its own (`fairlock-fanout`), which calls `heard` with the answer, once and after connect + response
+/// time-out at the latest, and ends.
+fn ask_all(
+    addresses: &[Address],
+    timeouts: Timeouts,
+    question: &[Cmd],
+    heard: impl Fn(Answer) + Clone + Send + 'static,
+) {
+    let packed: Arc<[u8]> = question.iter().flat_map(Cmd::get_packed_command).collect();
+    let count = question.len();
+    for address in addresses {
+        let (to, packed, hears) = (address.clone(), Arc::clone(&packed), heard.clone());
+        let ask = move || {
+            let answer = ask(&to, timeouts, &packed, count);
+            hears((to, answer));
+        };
+        let thread = thread::Builder::new().name("fairlock-fanout".to_owned()).spawn(ask);
+        if let Err(error) = thread {
+            if let Some(count) = NO_THREAD.count(1, Instant::now()) {
+                log::warn!(
+                    target: "fairlock::net",
+                    event = "no thread", count = count, error:% = error;
+                    "can't start {count} thread(s) to ask a server: {error}"
+                );
+            }
+            heard((address.clone(), Err(Failure::NotSent("no thread to ask it".into()))));
+        }
+    }
+}
+
+fn ask(
+    address: &Address,
+    timeouts: Timeouts,
+    packed: &[u8],
+    replies: usize,
+) -> Result<Vec<Result<Value, Failure>>, Failure> {
+    let (mut connection, mut answers) = (CommandConnection::new(), Vec::new());
+    connection.connect(open(address, &timeouts)?);
+    connection.exchange(packed, replies, Instant::now(), timeouts.response, |reply| answers.push(reply))?;
+    Ok(answers)
+}
+
+/// How much of a run's id is told to the servers: enough to tell the runs of a few processes apart.
+const DIGITS: usize = 12;
+
+/// One run of the process of a voter, which is a server whose majority counts.
+///
+/// A voter whose file was lost may name a server that the voter had given up. While its former vote is part of a proof for one server,
+/// the voter must not count for another server. So a voter counts only a trust after its start: every earlier proof has then ended.
+/// The voter's clock tells its start; after that clock was set back, the client's first meeting with this run of the voter does.
+#[derive(Clone, Debug)]
+struct Run {
+    /// The id of the run, which changes with each restart, with or without a file.
+    id: String,
+    /// How long the voter has been up by its wall clock, in seconds. Both ends were rounded down, so it may be a second less. 0 if the
+    /// clock was set back to before the start.
+    uptime: u64,
+}
+
+/// The question about the run, asked in one round trip with the vote.
+fn run_question() -> Cmd {
+    cmd("INFO").arg("server").to_owned()
+}
+
+impl Run {
+    /// Reads the reply to [`run_question`].
+    fn read(reply: &Value) -> Result<Run, Failure> {
+        let unintelligible = || Failure::Broken("an unintelligible answer to INFO".into());
+        let info = text(reply).map_err(|_| unintelligible())?;
+        let id = field(info, "run_id").and_then(|id| id.get(..DIGITS));
+        let id = id.filter(|id| id.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+        let uptime = field(info, "uptime_in_seconds").and_then(|seconds| seconds.parse::<i64>().ok());
+        match (id, uptime) {
+            (Some(id), Some(uptime)) => Ok(Run { id: id.to_owned(), uptime: uptime.try_into().unwrap_or(0) }),
+            _ => Err(unintelligible()),
+        }
+    }
+}
+
+/// The present run of each voter that a client has met, and since when it knows that run.
+#[derive(Default)]
+struct Runs(HashMap<String, (String, Instant)>);
+
+impl Runs {
+    /// Whether a run lasts for longer than this, as the voter says, or as the client has seen.
+    fn is_older(&mut self, voter: &str, run: &Run, least: Duration, now: Instant) -> bool {
+        let (known, since) = self.0.entry(voter.to_owned()).or_insert_with(|| (run.id.clone(), now));
+        if *known != run.id {
+            (*known, *since) = (run.id.clone(), now);
+        }
+        Duration::from_secs(run.uptime) > least || now.saturating_duration_since(*since) > least
+    }
+}
+
+#[cfg(test)]
+mod run_tests;
 #[cfg(feature = "night")]
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,6 @@
 //! call reveals a fail-over, and so does a subscriber on `+switch-master`: an old master that is replaced while it works
 //! would otherwise go on granting locks for seconds.
 
-mod survey;
 mod vote;
 
 use std::fmt;
@@ -17,13 +16,11 @@ use fairlock_core::backend::BackendError;
 use parking_lot::Mutex;
 use redis::cmd;
 
-pub(crate) use survey::{SentinelAnswer, Surveyed};
+pub(crate) use vote::{SentinelAnswer, Surveyed};
 
-use survey::question;
-use vote::{Electorate, Late, MasterReport, Named};
+use vote::{Electorate, Late, MasterReport, Named, question};
 
-use super::fan_out::{Answer, Runs, fan_out};
-use super::{Arrangement, Failed, Route, Topology};
+use super::{Answer, Arrangement, Failed, Route, Runs, Topology, fan_out};
 use crate::net::commands::{ALL_ARE_BACK, Listeners, Pool};
 use crate::net::connection::{Address, Failure, MustBe};
 use crate::net::settings::Settings;

@@ -1,4 +1,4 @@
-//! How calls find their server, one address, and what is said of a replica. The servers are fake ones.
+//! How calls find their server, one address, what is said of a replica, and how several servers are asked. The servers are fake ones.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -257,4 +257,25 @@ fn only_a_refusal_by_a_replica_is_explored() {
     let single = Single { pool, settings };
     let says = |code| single.explored(Failure::refused(code, "x")).code().map(str::to_owned);
     assert_eq!([says("NOPERM"), says("READONLY")], ["NOPERM", REPLICA].map(|code| Some(code.to_owned())));
+}
+
+#[test]
+fn a_silent_server_does_not_delay_the_others() {
+    let good = FakeServer::start(|_, words| polite(words));
+    let frozen = FakeServer::start(|_, _| Act::Nothing);
+    let asked = Instant::now();
+    let question = [cmd("ECHO").arg("a").to_owned(), cmd("ECHO").arg("b").to_owned()];
+    let answers = fan_out(&[frozen.address(), good.address()], TIMEOUTS, &question, 1);
+    assert!((LONGER..TIMEOUTS.connect).contains(&asked.elapsed()), "{:?}", asked.elapsed());
+    let [(address, Ok(replies))] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!((address.to_string(), replies.len()), (good.address().to_string(), 2));
+}
+
+#[test]
+fn without_any_answer_it_ends_on_time() {
+    let frozen = FakeServer::start(|_, _| Act::Nothing);
+    let asked = Instant::now();
+    let answers = fan_out(&[frozen.address(), frozen.address()], TIMEOUTS, &[cmd("PING")], 1);
+    assert!(asked.elapsed() < 3 * TIMEOUTS.connect, "{:?}", asked.elapsed());
+    assert!(answers.iter().all(|(_, answer)| answer.is_err()), "{answers:?}");
 }

@@ -12,7 +12,7 @@ use redis::cmd;
 
 use super::*;
 use crate::net::commands::Pool;
-use crate::net::connection::decoder::BYTES;
+use crate::net::connection::BYTES;
 use crate::net::settings::Settings;
 use crate::net::subscription::{Event, Subscriber};
 use crate::net::test_server::{Act, FakeServer, SECOND, Stream as Pouring, confirmed, polite};

@@ -10,13 +10,11 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::round::Round;
-use super::{Cluster, PAUSE};
+use super::{Cluster, PAUSE, SLOTS};
 use crate::net::commands::Pool;
 use crate::net::connection::{Address, Failure};
-use crate::net::hash_slot::SLOTS;
 use crate::net::settings::MajorityTerms;
-use crate::net::topology::Route;
-use crate::net::topology::fan_out::Runs;
+use crate::net::topology::{Route, Runs};
 
 /// After this time without a decision all nodes are asked once more: some may have changed their minds, and need not wait for the
 /// silent or distant ones.

@@ -15,12 +15,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis::{Cmd, Value, cmd};
 
-use super::Cluster;
-use crate::net::connection::{Address, Failure};
-use crate::net::hash_slot::SLOTS;
+use super::{Cluster, SLOTS};
+use crate::net::connection::{Address, Failure, items, number, text};
 use crate::net::settings::MajorityTerms;
-use crate::net::topology::fan_out::{Answer, Run, Runs, ask_all, fan_out, run_question};
-use crate::net::value::{items, number, text};
+use crate::net::topology::{Answer, Run, Runs, ask_all, fan_out, run_question};
 
 /// What the nodes have answered so far. Where a majority counts, its mutex may be taken while that of the majority's state is held,
 /// and not the other way round.

@@ -1,4 +1,6 @@
-//! A vote: the sentinels are asked until their answers decide, however far some of them are. More than half of
+//! What the sentinels are asked and say: of themselves and each other for an operator, and of the master, in a vote.
+//!
+//! The sentinels are asked until their answers decide, however far some of them are. More than half of
 //! all sentinels have to name the master.
 //!
 //! Two proofs, for two masters, have to share a sentinel. So a client counts every sentinel that any sentinel has ever named:
@@ -17,11 +19,157 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use super::survey::{SentinelAnswer, question};
+use redis::{Cmd, Value, cmd};
+
 use super::{Sentinel, SentinelState};
-use crate::net::connection::{Address, Failure};
+use crate::net::connection::{Address, Failure, items, number, text};
 use crate::net::settings::MajorityTerms;
-use crate::net::topology::fan_out::{Answer, LONGER, Run, ask_all};
+use crate::net::topology::{Answer, LONGER, Run, ask_all, fan_out, run_question};
+
+/// One sentinel that is configured.
+pub(crate) struct Surveyed {
+    pub(crate) sentinel: Address,
+    pub(crate) said: Result<SentinelAnswer, Failure>,
+}
+
+/// The answer of a sentinel; each part may be refused by itself.
+pub(crate) struct SentinelAnswer {
+    pub(crate) master: Result<Address, Failure>,
+    pub(crate) details: Result<Details, Failure>,
+    pub(crate) id: Result<String, Failure>,
+    run: Result<Run, Failure>,
+    /// The other sentinels that this sentinel knows: id, host and port.
+    pub(crate) others: Result<Vec<(String, String)>, Failure>,
+}
+
+/// What a sentinel says of the master: names and values.
+pub(crate) struct Details(Value);
+
+impl Details {
+    /// 0 if the sentinel does not say.
+    pub(crate) fn number(&self, name: &str) -> u64 {
+        let found = value_of(&self.0, name).and_then(|value| number(value).ok());
+        found.and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
+    }
+}
+
+/// The master's address and properties, and the sentinel's own id (from 6.2). If it votes, also its process and the other
+/// sentinels.
+pub(super) fn question(name: &str, votes: bool) -> Vec<Cmd> {
+    let ask = |what: &str| cmd("SENTINEL").arg(what).to_owned();
+    let of_master = |what: &str| ask(what).arg(name).to_owned();
+    let mut question = vec![of_master("get-master-addr-by-name"), of_master("master"), ask("myid")];
+    if votes {
+        question.extend([run_question(), of_master("sentinels")]);
+    }
+    question
+}
+
+impl Sentinel {
+    /// Asks each sentinel, for at most connect + response time-out.
+    pub(super) fn ask_each(&self) -> Vec<Surveyed> {
+        let all = &self.sentinels.all;
+        let asked = question(&self.name, true);
+        let answers = fan_out(all, self.settings.timeouts, &asked, all.len());
+        let of = |sentinel: &Address| {
+            let answer = answers.iter().find(|(from, _)| from.is_same_server(sentinel));
+            let said = answer.map_or_else(|| Err(Failure::no_answer()), |(_, answer)| answer.clone());
+            Surveyed {
+                sentinel: sentinel.clone(),
+                said: said.map(|replies| SentinelAnswer::read(&replies, &self.servers, sentinel)),
+            }
+        };
+        all.iter().map(of).collect()
+    }
+
+    /// Adds the names of the known masters to the failure "no such master". Takes connect + response time-out at most.
+    pub(super) fn with_known_masters(&self, failure: Failure) -> Failure {
+        let is_unknown = |message: &str| message.contains(NO_SUCH_MASTER);
+        if !matches!(&failure, Failure::Refused { message, .. } if is_unknown(message)) {
+            return failure;
+        }
+        let question = [cmd("SENTINEL").arg("masters").to_owned()];
+        let answers = fan_out(&self.sentinels.all, self.settings.timeouts, &question, 1);
+        let replies = answers.into_iter().filter_map(|(_, replies)| replies.ok()).flatten().flatten();
+        let mut names: Vec<String> = replies.flat_map(|masters| names(&masters)).collect();
+        names.sort();
+        names.dedup();
+        if names.is_empty() {
+            return failure;
+        }
+        Failure::refused("NOMASTER", &format!("they know {}", names.join(", ")))
+    }
+}
+
+/// How a sentinel refuses a name.
+const NO_SUCH_MASTER: &str = "No such master with that name";
+
+/// The names in the reply to SENTINEL MASTERS.
+fn names(masters: &Value) -> Vec<String> {
+    let name =
+        |details| text(value_of(details, "name")?).ok().map(|name| format!("`{}`", name.escape_debug()));
+    items(masters).map_or_else(|_| Vec::new(), |masters| masters.iter().filter_map(name).collect())
+}
+
+impl SentinelAnswer {
+    /// How many sentinels this sentinel knows, with itself. A user that may not see which sentinels still gets the number.
+    pub(crate) fn known(&self) -> usize {
+        let others = self.details.as_ref().map_or(0, |details| details.number("num-other-sentinels"));
+        usize::try_from(others).unwrap_or(0).saturating_add(1)
+    }
+
+    /// Reads the replies to [`question`].
+    pub(super) fn read(
+        replies: &[Result<Value, Failure>],
+        servers: &Address,
+        sentinel: &Address,
+    ) -> SentinelAnswer {
+        let reply = |at: usize| {
+            let none = || Err(Failure::Broken("no answer".into()));
+            replies.get(at).cloned().unwrap_or_else(none)
+        };
+        SentinelAnswer {
+            master: reply(0).and_then(|address| master(&address, servers, sentinel)),
+            details: reply(1).map(Details),
+            id: reply(2).and_then(|id| text(&id).map(str::to_owned).map_err(|_| unintelligible())),
+            run: reply(3).and_then(|info| Run::read(&info)),
+            others: reply(4).and_then(|all| others(&all)),
+        }
+    }
+
+    /// For how long it has been up, in whole seconds.
+    pub(crate) fn uptime(&self) -> Result<Duration, &Failure> {
+        self.run.as_ref().map(|run| Duration::from_secs(run.uptime))
+    }
+}
+
+fn master(address: &Value, servers: &Address, sentinel: &Address) -> Result<Address, Failure> {
+    if *address == Value::Nil {
+        return Err(Failure::refused("NOMASTER", NO_SUCH_MASTER));
+    }
+    let [host, port] = items(address).map_err(|_| unintelligible())? else { return Err(unintelligible()) };
+    let host = text(host).ok().filter(|host| !host.is_empty()).ok_or_else(unintelligible)?;
+    let port = number(port).ok().and_then(|port| u16::try_from(port).ok()).ok_or_else(unintelligible)?;
+    Ok(servers.announced(host, port, sentinel))
+}
+
+fn others(all: &Value) -> Result<Vec<(String, String)>, Failure> {
+    Ok(items(all).map_err(|_| unintelligible())?.iter().filter_map(other).collect())
+}
+
+fn other(details: &Value) -> Option<(String, String)> {
+    let of = |name| text(value_of(details, name)?).ok();
+    Some((of("runid")?.to_owned(), format!("{}:{}", of("ip")?, of("port")?)))
+}
+
+fn value_of<'v>(details: &'v Value, name: &str) -> Option<&'v Value> {
+    let mut pairs = items(details).ok()?.chunks_exact(2);
+    pairs.find(|pair| text(&pair[0]).is_ok_and(|field| field == name)).map(|pair| &pair[1])
+}
+
+fn unintelligible() -> Failure {
+    Failure::Broken("an unintelligible answer of a sentinel".into())
+}
 
 /// After this time without a decision all sentinels are asked once more: some may have changed their minds, and need not wait for the
 /// silent or distant ones.
@@ -125,14 +273,14 @@ pub(super) struct MasterReport {
     /// 0 if the sentinel does not say.
     pub(super) epoch: u64,
     /// How many sentinels this sentinel knows, with itself; and which, if the user may see that.
-    pub(super) sentinels: usize,
-    pub(super) told: Option<BTreeSet<String>>,
+    sentinels: usize,
+    told: Option<BTreeSet<String>>,
     /// The sentinel's id. An old sentinel has only its address.
-    pub(super) id: String,
+    id: String,
     /// With a majority.
-    pub(super) run: Option<Run>,
+    run: Option<Run>,
     /// Whether the sentinel has been up for long enough to count.
-    pub(super) is_old: bool,
+    is_old: bool,
 }
 
 /// The master that counts.
@@ -263,12 +411,12 @@ impl Electorate {
         Electorate { count: configured, ..Electorate::default() }
     }
 
-    pub(super) fn count(&self) -> usize {
+    fn count(&self) -> usize {
         self.count
     }
 
     /// Whether the answer of this sentinel counts. The number of sentinels that it tells of counts in any case.
-    pub(super) fn hear(&mut self, report: &MasterReport, now: Instant) -> bool {
+    fn hear(&mut self, report: &MasterReport, now: Instant) -> bool {
         if self.members.as_ref().is_some_and(|members| !members.contains(&report.id)) {
             return false;
         }
@@ -282,7 +430,7 @@ impl Electorate {
     }
 
     /// Called after so many sentinels have answered in a round.
-    pub(super) fn settle(&mut self, answered: usize, now: Instant) {
+    fn settle(&mut self, answered: usize, now: Instant) {
         let Some((told, since)) = &self.told else { return };
         let is_settled = now.saturating_duration_since(*since) >= SETTLED;
         if is_settled && 2 * answered > self.count && told.len() < self.count {

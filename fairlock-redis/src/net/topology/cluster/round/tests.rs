@@ -1,7 +1,6 @@
 //! Which views are accepted, and how nodes are read.
 
 use super::*;
-use crate::net::hash_slot::SLOTS;
 use crate::net::settings::Settings;
 use crate::net::test_server::{TIMEOUTS, bulk, up_for};
 use crate::net::topology::cluster::{Majority, Map};

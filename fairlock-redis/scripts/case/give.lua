@@ -1,4 +1,48 @@
--- Case: when the first waiter is present and asks for exactly the units that are free after the release, it becomes a holder, and the
+-- Cases in front of `release`, which ends a hold. A case uses the locals of its script.
+
+-- @part
+-- Case free: a lock of one unit is released and nobody is in the queue: it is free.
+if first == nil and not ends and string.find(call('HGET', lock, member) or '', named, 1, true) == 1 then
+  call('DEL', lock)
+  wake_plain()
+  return 0
+end
+
+-- @part
+-- Case part: nobody is in the queue: the units that are released are free.
+if first == nil and used and ends then
+  if fields[2] == units then
+    call('DEL', lock, ends)
+    return 0
+  end
+  -- Tried without effect, since Redis undoes nothing.
+  call('HDEL', lock, 'nobody')
+  call('ZREM', ends, 'nobody')
+  call('HSET', lock, 'used', math.max(0, used - units))
+  call('HDEL', lock, member)
+  call('ZREM', ends, member)
+  return 0
+end
+
+-- @part
+-- Case beside: the first waiter needs more units than are free after the release: all stay free. (See `turn_of`.)
+if place and used - units + place.units > tonumber(capacity) and place.deadline - clock > least / 2 then
+  local keep = keep_anew(waiters, pulse, least)
+  call('HDEL', lock, 'nobody') -- Tried without effect, since Redis undoes nothing. A full server never refuses it.
+  call('ZREM', ends, 'nobody')
+  if keep then
+    call('PEXPIRE', waiters, keep)
+    call('PEXPIRE', record, keep)
+  end
+  call('HSET', record, 'queue', queue_text(served, since, text(clock), least, rests))
+  call('HSET', lock, 'used', used - units)
+  call('HDEL', lock, member)
+  call('ZREM', ends, member)
+  return 0
+end
+
+-- @part
+-- Case next: the first waiter is present and asks for exactly the units that are free after the release: it becomes a holder, and the
 -- lock is full. (`release` leaves `place` out where only the rule can decide.) Replies 0: released, and nothing more to do.
 if place and used - units + place.units == tonumber(capacity) then
   -- The key of a lock of several units is endless (negative) if an operator made it so: the rule gives it an end again. The end of a lock
