@@ -33,7 +33,7 @@ local waits, is_full = string.find(options, 'w', 1, true), used == tonumber(capa
 
 -- All else.
 -- @include lib/format: newer
--- @include case/keep: layout
+-- @include case/hold: layout
 -- @include lib/clock: late
 -- @include lib/holds: is_alike, read_holds, hold_of, refusal, lease_left
 -- @include lib/queue: read_queue, may_restore, note_ask, write_note

@@ -6,7 +6,7 @@
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local capacity, member, token, adopter, lease = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 -- @include lib/format: newer, hold_text, read_hold, split_member
--- @include case/keep: layout
+-- @include case/hold: layout
 -- @include lib/clock: now, text
 -- @include lib/holds: is_alike, last_end, renew, read_holds, hold_of
 -- @include lib/tell: wake_plain, publish

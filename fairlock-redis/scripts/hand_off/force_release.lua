@@ -9,7 +9,7 @@ local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local options, capacity, begin_by, member, token, last_token, from =
   ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 -- @include lib/format: newer
--- @include case/keep: layout
+-- @include case/hold: layout
 -- @include lib/clock: number, text, late
 -- @include lib/holds: read_holds, hold_of, refusal
 -- @include lib/holders: list_holders, notify_taken

@@ -10,7 +10,7 @@
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local most, from, many, examined, capacity = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 -- @include lib/format: newer, read_place, read_numbers, split_member
--- @include case/keep: layout
+-- @include case/hold: layout
 -- @include lib/clock: now, text
 -- @include lib/holds: read_holds, refusal
 -- @include lib/holders: list_holders

@@ -8,7 +8,7 @@ local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local count, lease, capacity, member = ARGV[1] ~= '' and ARGV[1] or nil, tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local units, token, begin_by, attempt_ttl = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 -- @include lib/format: newer, read_hold
--- @include case/keep: layout
+-- @include case/hold: layout
 -- @include lib/clock: late
 -- @include lib/holds: is_alike, renew, read_holds
 -- @include lib/queue: read_queue

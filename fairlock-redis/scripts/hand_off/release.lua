@@ -9,14 +9,14 @@ local call = redis.call
 -- How the hold's field begins, and who is first in the queue: nil if nobody waits, false in a grace (then no case applies).
 local named, first = units .. ' ' .. token .. ' ', not grace_left and call('ZRANGE', waiters, '0', '0')[1]
 -- @include lib/tell: wake_plain, publish
--- @include case/give: free
+-- @include case/hold: free
 -- @include lib/clock: number, since, now
 -- The units that are taken, if the hold is there (however often it was entered) and no hold is over. All further cases need that.
 local fields, first_end = call('HMGET', lock, 'mode', 'used', member), ends and call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]
 local used = fields[1] == capacity and string.find(fields[3] or '', named, 1, true) == 1
   and (not ends and 1 or first_end and tonumber(first_end) > now and tonumber(fields[2]))
 if used and (used < 0 or used > 4294967295) then used = nil end -- Another program's number, which the rule reads.
--- @include case/give: part
+-- @include case/hold: part
 -- @include lib/clock: text
 -- @include lib/format: hold_text, queue_text, read_numbers, read_place
 -- @include lib/queue: clock_at, lease_of, keep_anew, CLIENT_PREFIX, is_present
@@ -27,12 +27,12 @@ clock = clock_at(pulse, clock, least)
 -- behind the last number, if the caller itself is first, or if the place names another capacity.
 local place = texts[1] and texts[1] < number and clock >= tonumber(rests) and first ~= member and read_place(first, texts[3])
 if place and place.capacity ~= capacity then place = nil end
--- @include case/give: beside
--- @include case/give: next
+-- @include case/hold: beside
+-- @include case/hold: next
 
 -- All else.
 -- @include lib/format: newer
--- @include case/keep: layout
+-- @include case/hold: layout
 -- @include lib/holds: read_holds, hold_of
 -- @include lib/queue: read_queue
 -- @include lib/rule: new_plan, drop, hand_on

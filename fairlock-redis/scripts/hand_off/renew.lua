@@ -7,7 +7,7 @@
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local ttl, options, capacity = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 -- @include lib/format: newer, read_place
--- @include case/keep: layout
+-- @include case/hold: layout
 -- @include lib/holds: read_holds, hold_of, refusal, lease_left
 -- @include lib/queue: NOBODY, read_queue
 -- @include lib/rule: new_plan, drop, hear, keep_place, hand_on

@@ -6,7 +6,7 @@
 -- Effects: each lease is raised, and shortened only after a clock that was set back; the counts are set
 local count, lease, step = ARGV[1] ~= '' and ARGV[1] or nil, ARGV[2], tonumber(ARGV[3])
 local lasts, renewed = lease + kept, {}
--- @include case/keep: raise
+-- @include case/hold: raise
 
 -- All else.
 -- @include lib/format: newer

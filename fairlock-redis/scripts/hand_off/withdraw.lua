@@ -6,7 +6,7 @@
 local lock, waiters, record, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local member, capacity, options = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 -- @include lib/format: newer
--- @include case/keep: layout
+-- @include case/hold: layout
 -- @include lib/holds: read_holds, hold_of
 -- @include lib/queue: read_queue
 -- @include lib/rule: new_plan, drop, hand_on

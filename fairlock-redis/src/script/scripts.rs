@@ -133,8 +133,8 @@ macro_rules! files {
     };
 }
 
-const FILES: [(&str, &str); 13] = files!(
-    "case/give" "case/keep" "case/take"
+const FILES: [(&str, &str); 12] = files!(
+    "case/hold" "case/take"
     "lib/clock" "lib/format" "lib/holders" "lib/holds" "lib/life" "lib/queue" "lib/redisson" "lib/rule" "lib/tell" "lib/write"
 );
 
