@@ -171,10 +171,12 @@ fn work<O: Ownership>(
         How::Lead => match lock.lead(lead)? {
             Some(()) => Ok(Some(())),
             // A drain ended the campaign, and refuses the next ask, unless another actor holds the lock as the same owner.
-            None => lock.lock().map(|_re_entered| Some(())),
+            None => lock.lock().map(|_again| assert!(lock.hold_count() > 1, "{DRAINS}")).map(Some),
         },
     }
 }
+
+const DRAINS: &str = "a client that drains grants nothing";
 
 /// The same for a task.
 pub async fn work_as_task(

@@ -219,7 +219,8 @@ impl Program {
 
     /// Whether this lock is asked for by several numbers of permits.
     pub fn resizes(&self, lock: usize) -> bool {
-        self.kinds_of(lock).any(|kind| kind.capacity() != self.locks[lock].capacity())
+        let own = self.locks[lock];
+        self.kinds_of(lock).any(|kind| kind.agrees_with(own) && kind.capacity() != own.capacity())
     }
 
     fn kinds_of(&self, lock: usize) -> impl Iterator<Item = LockKind> {

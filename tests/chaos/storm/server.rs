@@ -213,7 +213,7 @@ impl Server {
         }
     }
 
-    /// It left. It may come back late to where it stood.
+    /// The request left. A late message may put the request back where it stood.
     pub fn withdrawn(&mut self, world: &World, place: &Place<'_>) {
         self.lock(place.lock).leaves(place.owner.as_str(), place.request);
         self.observe(world, place.lock);
