@@ -309,6 +309,7 @@ macro_rules! conformance_tests {
             adopted_permits_are_taken_once
             an_adopted_reader_reads_and_a_writer_writes
             permits_are_re_entrant_for_an_explicit_owner_only
+            a_wait_goes_by_one_number_of_permits
             a_client_that_ends_gives_all_its_permits_back
             a_repeated_grant_takes_its_units_once
             a_repeated_release_frees_once

@@ -92,7 +92,7 @@ impl<T> Setting<T> {
             Arg::new(*name).long(*name).value_name(self.value).help(help).hide_short_help(!self.is_usual);
         let option = option.allow_negative_numbers(true); // to say what is allowed
         match *name {
-            // Alone it means the usual times.
+            // `--durable` without a value means the usual times.
             "durable" => option.num_args(0..=1).require_equals(true).default_missing_value("true"),
             _ => option,
         }

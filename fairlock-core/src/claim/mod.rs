@@ -181,8 +181,10 @@ pub(crate) enum Joined {
     Held { token: FencingToken },
     /// The hold count is at its maximum.
     TooOften,
-    /// The claim is for a lock of another kind, or waits by another number of permits.
+    /// The claim is for a lock of another kind.
     OtherKind,
+    /// The claim waits by another number of permits: the number that its first caller named.
+    OtherNumber,
     /// The claim takes fewer units than the caller wants: the caller would wait for its own hold.
     TooFew,
     /// The server is being told of the claim's end; the next claim has to wait for that.
@@ -255,9 +257,10 @@ impl Claim {
             true => (units > self.units).then_some(Joined::TooFew),
         };
         match &mut self.lock_state().phase {
-            // The wait is for the number of permits that its first caller named.
-            Phase::Waiting(_) if self.lock.kind.capacity() != kind.capacity() => Joined::OtherKind,
             Phase::Waiting(waiting) => refused().unwrap_or_else(|| {
+                if self.lock.kind.capacity() != kind.capacity() {
+                    return Joined::OtherNumber;
+                }
                 waiting.callers += 1;
                 waiting.attended += 1;
                 Joined::Waiting

@@ -232,13 +232,11 @@ impl Parts<'_> {
                     return Ok(Some(Entered::Waiting(claim, now)));
                 }
                 Joined::Held { token } => return Ok(Some(Entered::Held(Taken { claim, token }))),
-                Joined::OtherKind if claim.lock.kind.agrees_with(lock.kind) => {
-                    return Err(misuse(&claim, WAITS_FOR_ANOTHER_NUMBER));
-                }
                 Joined::OtherKind => {
                     let LockId { name, kind } = &claim.lock;
                     return Err(Error::about(name, BackendError::mismatch(kind.capacity(), lock.kind)));
                 }
+                Joined::OtherNumber => return Err(misuse(&claim, WAITS_BY_ANOTHER_NUMBER)),
                 Joined::TooOften => return Err(misuse(&claim, "it is held more often than can be counted")),
                 Joined::TooFew => return Err(misuse(&claim, would_wait_for_itself(claim.lock.kind))),
                 Joined::Leaving => {
@@ -304,7 +302,7 @@ fn misuse(claim: &Claim, reason: &'static str) -> Error {
     Error::Misuse { lock: claim.lock.name.clone(), reason: reason.to_owned() }
 }
 
-const WAITS_FOR_ANOTHER_NUMBER: &str =
+const WAITS_BY_ANOTHER_NUMBER: &str =
     "this owner waits already, by another number of permits: name the same number, or wait as another owner";
 
 fn would_wait_for_itself(kind: LockKind) -> &'static str {

@@ -1,6 +1,6 @@
 //! The handles beside [`Lock`]: of locks that several hold at once, and of locks that are asked for with a condition.
 //!
-//! Several hold a lock that readers hold together and a writer alone, and a number of permits. What their handles do as a [`Lock`] does, and
+//! Several owners hold a read-write lock, as readers, or the permits of a semaphore. What the handles of these do as a [`Lock`] does, and
 //! what a semaphore's calls for threads and tasks share, is written once, as macros. A lock with a condition is wanted unless it was granted
 //! lately, or unless its queue is long.
 
@@ -370,7 +370,8 @@ impl Semaphore {
     }
 
     /// A handle whose permits belong to `owner`. An owner that holds some gets as many or fewer again at once, as a re-entry that
-    /// takes no more; asking for more than it holds is [`Error::Misuse`].
+    /// takes no more; asking for more than it holds is [`Error::Misuse`]. So is a call by another number of permits than that by which the
+    /// owner waits already.
     ///
     /// # Errors
     /// [`Error::Misuse`] for the owner of another client.

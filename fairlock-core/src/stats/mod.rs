@@ -101,6 +101,7 @@ pub(crate) struct Counters {
     most_locks: usize,
     pub(crate) wake_ups_ignored: AtomicU64,
     pub(crate) gaps: AtomicU64,
+    /// No call to these counters stands under this mutex.
     pub(crate) crossing: Mutex<Crossing>,
 }
 

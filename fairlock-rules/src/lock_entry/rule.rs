@@ -363,7 +363,7 @@ mod tests {
         for (presence, leaves) in [(Presence::Gone, true), (Presence::Silent, false)] {
             let mut fixture = Fixture::new();
             fixture.ticket = 0;
-            fixture.ask("c:1", 1, Wait::Forever); // a newcomer behind the waiter that leaves in any case
+            fixture.ask("c:1", 1, Wait::Forever); // a newcomer behind `b:1`, which leaves in any case
             let now = Duration::from_secs(1);
             let asked = |_: &_| presence;
             let mut context = fixture.store_context.operation(&fixture.lock.name, now, &asked);

@@ -1,4 +1,4 @@
-//! Tests of the sole hold, of what is as new, of a grace, and of what a polling waiter finds.
+//! Tests of the sole hold, of a grace, and of what a polling waiter finds.
 
 use std::time::Duration;
 

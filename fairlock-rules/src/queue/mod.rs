@@ -174,9 +174,10 @@ impl Queue {
         }
     }
 
-    pub(crate) fn remove(&mut self, ticket: u64) -> Option<QueuedPlace> {
-        let at = self.at(ticket).ok()?;
-        self.places.remove(at).map(|(_, place)| place)
+    pub(crate) fn remove(&mut self, ticket: u64) {
+        if let Ok(at) = self.at(ticket) {
+            self.places.remove(at);
+        }
     }
 
     /// Sets the capacity of all places.
@@ -365,7 +366,8 @@ impl Clock {
     }
 }
 
-/// The requests that wait for a plain lock. They have no order, and no place: each was told "busy", and stands here with the moment until which another heartbeat is due.
+/// The requests that wait for a plain lock. The requests have no order, and no place: each was told "busy", and stands here with the moment
+/// until which another heartbeat is due.
 #[derive(Default)]
 pub(crate) struct Interest {
     requests: HashMap<(OwnerId, RequestId), Moment>,

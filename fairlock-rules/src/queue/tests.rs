@@ -261,7 +261,7 @@ fn a_rest_begins_with_a_lost_ticket_and_ends_with_all() {
     fixture.queue.pulse(Duration::from_secs(2), 0);
     fixture.queue.rest_if_lost(10, ttl, 11);
     assert_eq!(fixture.queue.rests_for(Duration::from_secs(2)), Duration::from_secs(3), "it goes on");
-    (1..=3).for_each(|ticket| _ = fixture.queue.remove(ticket));
+    (1..=3).for_each(|ticket| fixture.queue.remove(ticket));
     assert_eq!(fixture.queue.rests_for(Duration::from_secs(2)), zero);
     fixture.joins(7, 2, 5);
     assert_eq!(fixture.queue.rests_for(Duration::from_secs(2)), zero);

@@ -66,7 +66,7 @@ fn handles_of_kinds_that_agree_are_one_lock() {
     let (case, eight) =
         (Case::of_units(LockKind::Semaphore { permits: 5 }, 1), LockKind::Semaphore { permits: 8 });
     assert!(
-        matches!(case.claim.join(eight, 1, case.start), Joined::OtherKind),
+        matches!(case.claim.join(eight, 1, case.start), Joined::OtherNumber),
         "the wait is for one of five"
     );
     case.step(NOW);
