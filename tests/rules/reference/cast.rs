@@ -104,6 +104,8 @@ impl Cast {
     /// Learns tokens from answers and pushes, and which requests have ended.
     pub(crate) fn learn(&mut self, command: &Command, outcome: &Outcome) {
         match (command, outcome.answers.first()) {
+            // The answer to a forged ask is lost.
+            (Command::Acquire { ask, .. }, _) if ask.ticket == FORGED => {}
             (Command::Acquire { ask, .. }, Some(Answer::Granted { token, .. })) => {
                 self.got(ask.member, *token)
             }

@@ -299,11 +299,14 @@ fn losses() -> Vec<Vec<Step>> {
 /// Commands of requests that are over come late.
 fn late() -> Vec<Vec<Step>> {
     let beats = Step::HeartbeatOfFormer;
+    let beat_of = |slot: Slot| Step::Heartbeat { client: slot.client, lock: slot.lock, missing: 0 };
     vec![
         vec![Ask(A), Release(A), Ask(A), Step::ReleaseFormer(A), Ask(B), Step::WithdrawFormer(A)],
         vec![Ask(all(A)), Ask(D), Withdraw(D), beats(D), Ask(E), Release(A)],
         vec![Ask(all(A)), Ask(D), Release(A), Release(D), Ask(A), beats(D), Release(A), Ask(B)],
         vec![Ask(all(A)), Ask(D), Ask(E), LoseQueue(0), Withdraw(D), beats(D), Ask(E), Release(A)],
+        // A heartbeat names the ticket of a place that was lost, after an ask without an answer has made another one.
+        vec![Ask(all(A)), Ask(D), LoseQueue(0), Step::Forge(D), beat_of(D), Advance(1), Ask(D), Release(A)],
     ]
 }
 
@@ -320,6 +323,11 @@ fn rests_of_nobody(scale: Scale) -> Vec<Vec<Step>> {
         // Heartbeats: of a holder, of one with a longer time to live than the waiter had, and of a place that does not come back.
         scene(lost(all(A), left), &[Advance(third), beats(0), Advance(more), Ask(B), Release(A), Ask(B)]),
         scene(lost(all(B), left), &[beats(1), Advance(ttl * 2 / 3), Ask(F), Release(B), Ask(F)]),
+        // A second waiter of the lost queue comes back after the first has left: a rest ends with the queue.
+        scene(
+            vec![Ask(all(A)), Ask(all(D)), Ask(E), LoseQueue(0), Ask(D), left],
+            &[Ask(E), Release(A), Ask(E)],
+        ),
         // Beside a waiter: the least time to live is that of the waiters.
         scene(vec![Ask(all(A)), Ask(B), beats(0)], &[Advance(ttl * 2 / 3), Release(A)]),
         // The end of a hold from before the rest, and of one that began in it.
@@ -394,7 +402,7 @@ fn once_in_a_period() -> Vec<Vec<Step>> {
             every(E, 1000),
             Withdraw(b),
         ],
-        vec![Ask(a), every(b, A_MONTH), Step::Renew(a), Ask(d), Release(a), Release(d), every(b, MINUTE)],
+        vec![every(a, A_MONTH), Release(a), next, every(b, MINUTE), Release(b), Ask(d), Release(d)],
         vec![Ask(A), Ask(d), every(B, A_MONTH), Ask(E), Release(A), Release(d), Release(E), every(B, MINUTE)],
         // One that has a place or a hold is no newcomer.
         vec![Ask(a), Ask(b), every(b, MINUTE), Ask(d), Release(a), every(b, MINUTE)],
