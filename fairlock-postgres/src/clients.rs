@@ -68,15 +68,15 @@ impl Clients {
         self.deaf.lock().as_ref().map(|deaf| deaf.until)
     }
 
-    /// A message was not heard. Returns whether that is new.
-    pub(crate) fn is_deaf(&self) -> bool {
+    /// A message was not heard: the clients poll for a pause, which doubles each time. Returns whether that is new.
+    pub(crate) fn poll_for_a_while(&self) -> bool {
         let mut deaf = self.deaf.lock();
         let pause = deaf.as_ref().map_or(TRIED_AGAIN, |deaf| (deaf.pause * 2).min(LONGEST));
         deaf.replace(Deaf { until: Instant::now() + pause, pause }).is_none()
     }
 
-    /// A message was heard.
-    pub(crate) fn is_heard(&self) {
+    /// A message was heard: the clients poll no longer.
+    pub(crate) fn listen_again(&self) {
         *self.deaf.lock() = None;
     }
 

@@ -189,7 +189,7 @@ impl Listener {
             }
             let connected = self.connect(&store, deaf_until.is_some());
             if deaf_until.is_some() && connected.is_err() {
-                store.clients.is_deaf();
+                store.clients.poll_for_a_while();
                 continue;
             }
             drop(store);
@@ -262,14 +262,14 @@ impl Listener {
         while Instant::now() < until {
             let next = if polls { until.min(Instant::now() + POLLS_EVERY) } else { until };
             if !con.listen(next)?.is_empty() {
-                store.clients.is_heard();
+                store.clients.listen_again();
                 return Ok(Some(con));
             }
             if let Some(client) = self.client.upgrade().filter(|_| polls) {
                 look_for(store, &client)?;
             }
         }
-        if store.clients.is_deaf() {
+        if store.clients.poll_for_a_while() {
             log_safely(|| {
                 log::warn!(
                     target: "fairlock::net",
