@@ -1,4 +1,5 @@
-//! What the processes of a machine share: a directory, with the names and modes of its files; a clock, and the boot; and which clients live.
+//! What the processes of a machine share: a directory, with the names and modes of its files; which clients live; a clock, and the boot; and
+//! what an error of the system is called.
 //!
 //! Each client has a file with the number of its process, which the process locks as long as it lives. The system frees the lock however the
 //! process ends. Only a file that nobody locks says that a client is gone. One that is not there says nothing: the client may have ended well.

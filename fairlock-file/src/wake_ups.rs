@@ -176,7 +176,7 @@ impl Drop for Listening {
 }
 
 /// How many processes a client watches at most, and for how many waiters.
-const MOST: usize = 128;
+const MOST_PROCESSES: usize = 128;
 const MOST_WAITERS: usize = 10_000;
 
 /// Waiters, and until when each waits without another heartbeat.
@@ -205,7 +205,7 @@ impl Watched {
     /// All these clients; where they are too many, only those for which somebody still waits.
     fn clients(&self) -> HashSet<String> {
         let (now, mut watched) = (Instant::now(), self.0.lock());
-        if watched.len() > MOST {
+        if watched.len() > MOST_PROCESSES {
             watched.retain(|_, waiters| waiters.values().any(|until| now < *until));
         }
         watched.keys().cloned().collect()
@@ -229,7 +229,7 @@ impl Processes {
         let mut clients = watched.clients();
         self.0.retain(|client, _| clients.remove(client));
         let mut gone = Vec::new();
-        for client in clients.into_iter().take(MOST.saturating_sub(self.0.len())) {
+        for client in clients.into_iter().take(MOST_PROCESSES.saturating_sub(self.0.len())) {
             let found = machine::process_of(dir, &client);
             let process = found.as_ref().and_then(|(number, _)| pidfd(*number));
             // An ended process is there until its parent asks for it, and each wait for it would end at once.
@@ -492,7 +492,7 @@ mod watch_tests {
     fn clients_that_nobody_waits_for_make_room() {
         let mut scene = Scene::new();
         let mut process = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let _former: Vec<_> = (0..MOST).map(|_| scene.waits(&process, Duration::ZERO)).collect();
+        let _former: Vec<_> = (0..MOST_PROCESSES).map(|_| scene.waits(&process, Duration::ZERO)).collect();
         scene.processes.follow(&scene.dir, &scene.watched);
         let (client, _presence) = scene.waits(&process, 9 * SECOND);
         scene.processes.follow(&scene.dir, &scene.watched);
@@ -504,7 +504,7 @@ mod watch_tests {
     #[test]
     fn who_waits_is_remembered_and_the_others_go_when_they_are_many() {
         let scene = Scene::new();
-        (0..MOST).for_each(|at| scene.adds(&format!("former-{at}"), Duration::ZERO));
+        (0..MOST_PROCESSES).for_each(|at| scene.adds(&format!("former-{at}"), Duration::ZERO));
         scene.adds("one", 9 * SECOND);
         scene.adds("other", 9 * SECOND);
         assert_eq!(scene.watched.clients(), ["one", "other"].map(str::to_owned).into());

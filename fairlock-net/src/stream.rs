@@ -153,147 +153,6 @@ fn dial(resolver: &'static Resolver, host: &str, port: u16, deadline: Instant) -
     Err(last)
 }
 
-/// How long the name server has to answer if addresses are known.
-const SOON: Duration = Duration::from_millis(200);
-/// The most hosts that the resolver remembers: a cluster whose nodes come and go under new names must not fill the memory.
-const MOST: usize = 256;
-
-/// Asks for a host's addresses, without a time limit; the port means nothing.
-type LookUp = Box<dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
-
-/// Looks up a host's addresses within a deadline; the operating system's look-up has none.
-///
-/// A look-up runs on its own thread (`fairlock-dns`), at most one for a host, and all callers that connect to the host wait for
-/// this thread. If the name server is silent, the thread stays until the system gives up, 10 to 28 seconds with common settings.
-/// The thread holds nothing but the host's entry here.
-///
-/// A prompt answer counts, even that there is no such host: the server may have moved, and its old address may belong to
-/// a replica now, or to another system. Only without a prompt answer do the last known addresses count; from then on
-/// they count at once, until the name server is quick again.
-struct Resolver {
-    look_up: LookUp,
-    hosts: Mutex<HashMap<String, Arc<Host>>>,
-}
-
-#[derive(Default)]
-struct Host {
-    state: Mutex<ResolverState>,
-    /// Signals the end of a look-up.
-    ended: Condvar,
-}
-
-#[derive(Default)]
-struct ResolverState {
-    /// A look-up is under way.
-    looking: bool,
-    /// How many have ended, and why the last one failed, if it did.
-    ended: u64,
-    failed: Option<String>,
-    /// The addresses from the last successful look-up.
-    known: Vec<SocketAddr>,
-    /// The name server was late, and has not answered since.
-    slow: bool,
-}
-
-impl Resolver {
-    /// The operating system's, shared by the process: one look-up a host, however many backends use it.
-    fn system() -> &'static Resolver {
-        static NAMES: LazyLock<Resolver> =
-            LazyLock::new(|| Resolver::new(|host| Ok((host, 0).to_socket_addrs()?.collect())));
-        &NAMES
-    }
-
-    fn new(look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Resolver {
-        Resolver { look_up: Box::new(look_up), hosts: Mutex::default() }
-    }
-
-    /// The addresses of a host, at least one.
-    ///
-    /// # Errors
-    /// In words: there is no such host, or no answer until then.
-    fn addresses(&'static self, host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>> {
-        if let Ok(ip) = host.parse::<IpAddr>() {
-            return Ok(vec![SocketAddr::new(ip, port)]);
-        }
-        let mut found = self.ask(host, until)?;
-        found.iter_mut().for_each(|found| found.set_port(port));
-        Ok(found)
-    }
-
-    fn ask(&'static self, name: &str, until: Instant) -> io::Result<Vec<SocketAddr>> {
-        let host = self.host(name);
-        let mut state = host.state.lock();
-        if !state.looking {
-            self.start(name, &host, &mut state)?;
-        }
-        let (before, until) = (state.ended, state.patience(Instant::now(), until));
-        host.ended.wait_while_until(&mut state, |state| state.ended == before, until);
-        if state.ended != before {
-            return match &state.failed {
-                None => Ok(state.known.clone()),
-                Some(why) => Err(io::Error::other(why.clone())),
-            };
-        }
-        state.slow = true;
-        if state.known.is_empty() {
-            return Err(io::Error::other("the host's name was not looked up in time"));
-        }
-        Ok(state.known.clone())
-    }
-
-    fn host(&self, name: &str) -> Arc<Host> {
-        let mut hosts = self.hosts.lock();
-        if let Some(host) = hosts.get(name) {
-            return Arc::clone(host);
-        }
-        if hosts.len() >= MOST {
-            // A host with a running look-up stays, so that it gets no second thread.
-            hosts.retain(|_, host| host.state.lock().looking);
-        }
-        Arc::clone(hosts.entry(name.to_owned()).or_default())
-    }
-
-    fn start(&'static self, name: &str, host: &Arc<Host>, state: &mut ResolverState) -> io::Result<()> {
-        let (name, host) = (name.to_owned(), Arc::clone(host));
-        let look_up = move || {
-            let began = Instant::now();
-            let found = (self.look_up)(&name);
-            let mut state = host.state.lock();
-            state.looking = false;
-            state.ended += 1;
-            state.slow = began.elapsed() > SOON;
-            match found {
-                Ok(found) if found.is_empty() => {
-                    state.failed = Some("the host's name has no address".to_owned());
-                }
-                Ok(found) => (state.known, state.failed) = (found, None),
-                Err(error) => state.failed = Some(format!("the host's name is not known ({error})")),
-            }
-            drop(state);
-            host.ended.notify_all();
-        };
-        let thread = thread::Builder::new().name("fairlock-dns".to_owned()).spawn(look_up);
-        thread.map_err(|error| {
-            io::Error::other(format!("can't start a thread to look up the host's name ({error})"))
-        })?;
-        // The thread ends the look-up under the mutex that is held here, so after this.
-        state.looking = true;
-        Ok(())
-    }
-}
-
-impl ResolverState {
-    /// How long to wait for the look-up.
-    fn patience(&self, now: Instant, until: Instant) -> Instant {
-        match (self.known.is_empty(), self.slow) {
-            (true, _) => until,
-            (false, true) => now,
-            // Half of the time is left for connecting.
-            (false, false) => now + SOON.min(until.saturating_duration_since(now) / 2),
-        }
-    }
-}
-
 /// How late a wait may end.
 const SLACK: Duration = Duration::from_millis(5);
 /// The shortest time-out: zero would mean none.
@@ -409,6 +268,147 @@ impl TimeOut {
 fn time_until(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left.max(LEAST)) }
+}
+
+/// How long the name server has to answer if addresses are known.
+const PROMPTLY: Duration = Duration::from_millis(200);
+/// The most hosts that the resolver remembers: a cluster whose nodes come and go under new names must not fill the memory.
+const MOST_HOSTS: usize = 256;
+
+/// Asks for a host's addresses, without a time limit; the port means nothing.
+type LookUp = Box<dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
+
+/// Looks up a host's addresses within a deadline; the operating system's look-up has none.
+///
+/// A look-up runs on its own thread (`fairlock-dns`), at most one for a host, and all callers that connect to the host wait for
+/// this thread. If the name server is silent, the thread stays until the system gives up, 10 to 28 seconds with common settings.
+/// The thread holds nothing but the host's entry here.
+///
+/// A prompt answer counts, even that there is no such host: the server may have moved, and its old address may belong to
+/// a replica now, or to another system. Only without a prompt answer do the last known addresses count; from then on
+/// they count at once, until the name server is quick again.
+struct Resolver {
+    look_up: LookUp,
+    hosts: Mutex<HashMap<String, Arc<Host>>>,
+}
+
+#[derive(Default)]
+struct Host {
+    state: Mutex<ResolverState>,
+    /// Signals the end of a look-up.
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct ResolverState {
+    /// A look-up is under way.
+    looking: bool,
+    /// How many have ended, and why the last one failed, if it did.
+    ended: u64,
+    failed: Option<String>,
+    /// The addresses from the last successful look-up.
+    known: Vec<SocketAddr>,
+    /// The name server was late, and has not answered since.
+    slow: bool,
+}
+
+impl Resolver {
+    /// The operating system's, shared by the process: one look-up a host, however many backends use it.
+    fn system() -> &'static Resolver {
+        static NAMES: LazyLock<Resolver> =
+            LazyLock::new(|| Resolver::new(|host| Ok((host, 0).to_socket_addrs()?.collect())));
+        &NAMES
+    }
+
+    fn new(look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Resolver {
+        Resolver { look_up: Box::new(look_up), hosts: Mutex::default() }
+    }
+
+    /// The addresses of a host, at least one.
+    ///
+    /// # Errors
+    /// In words: there is no such host, or no answer until then.
+    fn addresses(&'static self, host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>> {
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(ip, port)]);
+        }
+        let mut found = self.ask(host, until)?;
+        found.iter_mut().for_each(|found| found.set_port(port));
+        Ok(found)
+    }
+
+    fn ask(&'static self, name: &str, until: Instant) -> io::Result<Vec<SocketAddr>> {
+        let host = self.host(name);
+        let mut state = host.state.lock();
+        if !state.looking {
+            self.start(name, &host, &mut state)?;
+        }
+        let (before, until) = (state.ended, state.patience(Instant::now(), until));
+        host.ended.wait_while_until(&mut state, |state| state.ended == before, until);
+        if state.ended != before {
+            return match &state.failed {
+                None => Ok(state.known.clone()),
+                Some(why) => Err(io::Error::other(why.clone())),
+            };
+        }
+        state.slow = true;
+        if state.known.is_empty() {
+            return Err(io::Error::other("the host's name was not looked up in time"));
+        }
+        Ok(state.known.clone())
+    }
+
+    fn host(&self, name: &str) -> Arc<Host> {
+        let mut hosts = self.hosts.lock();
+        if let Some(host) = hosts.get(name) {
+            return Arc::clone(host);
+        }
+        if hosts.len() >= MOST_HOSTS {
+            // A host with a running look-up stays, so that it gets no second thread.
+            hosts.retain(|_, host| host.state.lock().looking);
+        }
+        Arc::clone(hosts.entry(name.to_owned()).or_default())
+    }
+
+    fn start(&'static self, name: &str, host: &Arc<Host>, state: &mut ResolverState) -> io::Result<()> {
+        let (name, host) = (name.to_owned(), Arc::clone(host));
+        let look_up = move || {
+            let began = Instant::now();
+            let found = (self.look_up)(&name);
+            let mut state = host.state.lock();
+            state.looking = false;
+            state.ended += 1;
+            state.slow = began.elapsed() > PROMPTLY;
+            match found {
+                Ok(found) if found.is_empty() => {
+                    state.failed = Some("the host's name has no address".to_owned());
+                }
+                Ok(found) => (state.known, state.failed) = (found, None),
+                Err(error) => state.failed = Some(format!("the host's name is not known ({error})")),
+            }
+            drop(state);
+            host.ended.notify_all();
+        };
+        let thread = thread::Builder::new().name("fairlock-dns".to_owned()).spawn(look_up);
+        thread.map_err(|error| {
+            io::Error::other(format!("can't start a thread to look up the host's name ({error})"))
+        })?;
+        // The thread ends the look-up under the mutex that is held here, so after this.
+        state.looking = true;
+        Ok(())
+    }
+}
+
+impl ResolverState {
+    /// How long to wait for the look-up.
+    fn patience(&self, now: Instant, until: Instant) -> Instant {
+        match (self.known.is_empty(), self.slow) {
+            (true, _) => until,
+            (false, true) => now,
+            // Half of the time is left for connecting.
+            (false, false) => now + PROMPTLY.min(until.saturating_duration_since(now) / 2),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -114,12 +114,12 @@ fn a_name_server_that_falls_silent_costs_a_moment_once() {
     assert_eq!(name_server.addresses(10 * SECOND), known);
     let asked = Instant::now();
     assert_eq!(name_server.addresses(10 * SECOND), known);
-    assert!(asked.elapsed() >= SOON, "{:?}", asked.elapsed());
+    assert!(asked.elapsed() >= PROMPTLY, "{:?}", asked.elapsed());
     let asked = Instant::now();
     for _ in 0..1000 {
         assert_eq!(name_server.addresses(10 * SECOND), known);
     }
-    assert!(asked.elapsed() < 500 * SOON, "each waits a moment: {:?}", asked.elapsed());
+    assert!(asked.elapsed() < 500 * PROMPTLY, "each waits a moment: {:?}", asked.elapsed());
     name_server.is_asked(2);
     // The system gives up and is asked again, by one thread; the addresses stay.
     name_server.says_no();
@@ -162,8 +162,8 @@ fn a_prompt_answer_counts_more_than_known_addresses() {
 fn half_of_a_short_time_is_left_for_connecting() {
     let (known, now) = (vec![at("10.0.0.1", 7)], Instant::now());
     let state = ResolverState { known, ..ResolverState::default() };
-    assert_eq!(state.patience(now, now + SOON), now + SOON / 2);
-    assert_eq!(state.patience(now, now + 10 * SOON), now + SOON);
+    assert_eq!(state.patience(now, now + PROMPTLY), now + PROMPTLY / 2);
+    assert_eq!(state.patience(now, now + 10 * PROMPTLY), now + PROMPTLY);
 }
 
 #[test]
@@ -173,10 +173,13 @@ fn addresses_are_not_looked_up_and_names_do_not_fill_the_memory() {
     assert_eq!(found(names, "10.1.2.3"), Ok(vec![at("10.1.2.3", 5)]));
     assert_eq!(found(names, "::2"), Ok(vec![at("::2", 5)]));
     assert!(names.hosts.lock().is_empty());
-    for number in 0..3 * MOST {
+    for number in 0..3 * MOST_HOSTS {
         assert_eq!(found(names, &format!("node-{number}")), Ok(vec![at("::1", 5)]));
         let known = names.hosts.lock().len();
-        assert!(known <= MOST && (known == number + 1 || number >= MOST), "{known} after {number}");
+        assert!(
+            known <= MOST_HOSTS && (known == number + 1 || number >= MOST_HOSTS),
+            "{known} after {number}"
+        );
     }
     let none: &'static Resolver = Box::leak(Box::new(Resolver::new(|_| Ok(Vec::new()))));
     assert_eq!(found(none, "a.host"), Err("the host's name has no address".to_owned()));

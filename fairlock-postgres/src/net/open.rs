@@ -229,8 +229,7 @@ pub(super) fn cancel(con: &Connection, settings: &TlsSettings, deadline: Instant
     if said == 0 { Ok(()) } else { Err(Failure::senseless()) }
 }
 
-/// The layout that this version writes. Its number says which clients may use the tables (`docs/versions.md`). Connecting changes nothing;
-/// migrating is asked for.
+/// The layout that this version writes. Its number says which clients may use the tables (`docs/versions.md`).
 ///
 /// `least_client` is the oldest layout whose clients may write to the tables:
 ///
@@ -249,7 +248,7 @@ const SCHEMA: &str = include_str!("../../sql/schema.sql");
 
 /// Two clients that migrate at the same moment would fail, so they take turns. DDL waits for old transactions, and later transactions
 /// wait behind the DDL: so the DDL gives up soon.
-const BEGIN: &str = "begin isolation level read committed; set local lock_timeout = '2s'";
+const BEGIN_TO_MIGRATE: &str = "begin isolation level read committed; set local lock_timeout = '2s'";
 const FIRST: &str = "select pg_advisory_xact_lock(7378700441894417)";
 const RIGHTS: &str = include_str!("../../sql/rights.sql");
 
@@ -259,7 +258,8 @@ pub(crate) fn migration() -> String {
     format!("{FIRST};\n{SCHEMA}{RIGHTS}")
 }
 
-/// Makes the tables, or brings them to this version's layout, in one transaction. Does nothing if the tables are up to date: even
+/// Makes the tables, or brings them to this version's layout, in one transaction, when a program asks for that: connecting changes nothing.
+/// Does nothing if the tables are up to date: even
 /// DDL without effect waits for each transaction on the tables, and all later ones wait behind.
 pub(crate) fn migrate(con: &mut Connection, deadline: Instant) -> Result<(), Failure> {
     match migrate_on(con, deadline) {
@@ -278,7 +278,7 @@ pub(crate) fn migrate(con: &mut Connection, deadline: Instant) -> Result<(), Fai
 }
 
 fn migrate_on(con: &mut Connection, deadline: Instant) -> Result<(), Failure> {
-    con.script(&format!("{BEGIN}; {FIRST}"), deadline)?;
+    con.script(&format!("{BEGIN_TO_MIGRATE}; {FIRST}"), deadline)?;
     let there = "select to_regclass('fairlock.meta') is not null";
     if con.row(Statement::new(there, []), deadline)?.flag(0)? {
         let rows = con.flight(&[Statement::new("select layout from fairlock.meta", [])], deadline)?;

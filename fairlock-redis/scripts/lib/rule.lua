@@ -121,17 +121,12 @@ local function hear(queue, place, ttl, ticket)
   if ticket == tonumber(place.ticket) then place.is_new = nil end
 end
 
--- Puts a newcomer at the tail.
-local function join(queue, plan, member, place)
-  place.ticket, place.is_new = draw(queue), true
-  plan.joins = { place.ticket, member }
-end
-
--- The same for a newcomer that wants at most so many ahead, if it says so. Returns how many are, if these are more.
+-- Puts a newcomer at the tail, unless the newcomer names how many may be ahead at most, and more are: then returns how many.
 local function join_behind(queue, plan, member, place, most)
   local ahead = most and redis.call('ZCARD', waiters) - #plan.leaves
   if ahead and ahead > tonumber(most) then return ahead end
-  join(queue, plan, member, place)
+  place.ticket, place.is_new = draw(queue), true
+  plan.joins = { place.ticket, member }
 end
 
 -- Puts a place back at its ticket. Only an ask does this: a heartbeat may arrive after the end of its request. The number drawn

@@ -78,7 +78,7 @@ impl LockEntry {
                 declined =
                     ask.condition.most_ahead.filter(|most| ahead > *most).map(|_| Declined::Ahead(ahead));
                 if declined.is_none() {
-                    plan.join(context, place);
+                    plan.joins = Some((context.next_number(), place));
                 }
             }
         } else if !queues && !is_granted {

@@ -169,12 +169,6 @@ impl Plan {
             label: place.label.get().clone(),
         });
     }
-
-    /// Puts a newcomer at the tail.
-    pub(super) fn join(&mut self, context: &mut OperationContext<'_>, mut place: QueuedPlace) {
-        place.is_heard = false;
-        self.joins = Some((context.next_number(), place));
-    }
 }
 
 impl LockEntry {
