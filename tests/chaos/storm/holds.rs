@@ -202,18 +202,18 @@ impl Holds {
                 continue; // its callbacks run when the server has been told
             }
             let who = world.name_of(&seen.owner);
-            // With a real clock its actor may have given it back, and say so in a moment; and so may a call for several locks.
+            // A call for several locks may have given the hold back, and waits for the server's answer as long as that call may.
             let is_one = |one: &Collecting| {
                 let is_its = one.owner.as_ref().is_none_or(|owner| *owner == seen.owner);
                 is_its && Arc::ptr_eq(&one.life, life) && one.locks.contains(lock)
             };
-            let is_collected = seen.guards <= 0 && collecting.iter().any(is_one);
-            let comes_soon = world.manual().is_none() || is_collected;
+            if seen.guards <= 0 && collecting.iter().any(is_one) {
+                continue;
+            }
+            // With a real clock its actor may have given it back, and say so in a moment.
+            let comes_soon = world.manual().is_none();
             if !is_told(life, lock, *token, if comes_soon { Duration::ZERO } else { PATIENCE }) {
                 let now = world.now();
-                if is_collected && world.weather.stopped_until(life.client, now).is_some() {
-                    continue;
-                }
                 if comes_soon && now < *seen.gone.get_or_insert(now) + busy(world) {
                     continue;
                 }
