@@ -89,9 +89,7 @@ impl Parts<'_> {
     fn ask_once(self, claim: Arc<Claim>, patience: &Patience, now: Instant) -> Result<Option<Arc<Claim>>> {
         let step = claim.caller_step(patience, now);
         if let CallerStep::Ask = step {
-            let share = Share { parts: self, claim: &claim };
-            self.ask(&claim, now);
-            mem::forget(share);
+            self.ask_for_caller(&claim, now);
         }
         // From here on the watchdog asks.
         self.timers.due_by(claim.stop_attending());
@@ -160,9 +158,8 @@ impl Parts<'_> {
                     break Ok(WaitOutcome::Again);
                 }
                 CallerStep::Ask => {
-                    let (share, sent) = (Share { parts: self, claim }, now);
-                    now = self.ask(claim, sent);
-                    mem::forget(share);
+                    let sent = now;
+                    now = self.ask_for_caller(claim, sent);
                     last_ask = Some((sent, now));
                 }
                 CallerStep::Sleep(until) => {
@@ -333,6 +330,14 @@ fn unsettled(claim: &Claim, error: Option<BackendError>) -> Error {
 }
 
 impl Parts<'_> {
+    /// Asks for a caller that the claim counts: a panic of the backend gives the caller's share up.
+    fn ask_for_caller(self, claim: &Arc<Claim>, sent: Instant) -> Instant {
+        let share = Share { parts: self, claim };
+        let answered = self.ask(claim, sent);
+        mem::forget(share);
+        answered
+    }
+
     /// Asks the server, and does what follows from the answer. `sent`: the time before the ask. Returns the time after it.
     pub(crate) fn ask(self, claim: &Arc<Claim>, sent: Instant) -> Instant {
         let under_way = UnderWay { parts: self, claim, sent };
