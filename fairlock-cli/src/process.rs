@@ -1,4 +1,4 @@
-//! The command as a process: how it ends, what it says, the signals and threads that it has, and the processes beside it.
+//! The command as a process: exit codes, messages, signals, threads, and the processes beside the command.
 //!
 //! Messages, logs and questions to the operator go to standard error, apart from the program's output; what a command was asked for goes to
 //! standard output.

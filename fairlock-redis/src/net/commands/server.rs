@@ -1,5 +1,5 @@
-//! What is known of a server: its clock, for which waiters it knows whether their clients listen, what it has refused lately, whether it is
-//! in charge, and how far away it is.
+//! What is known of a server: the clock, for which waiters the server knows whether clients listen, what was refused lately, whether the
+//! server is in charge, and how far away the server is.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
