@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use fairlock_core::{Client, ManualClock};
+use fairlock_core::{Client, Lock, ManualClock};
 use fairlock_memory::MemoryBackend;
 use log::kv::{Key, VisitSource};
 use log::{LevelFilter, Log, Metadata, Record};
@@ -58,6 +58,22 @@ fn a_client_lists_its_holds_and_requests() {
     let stats = client.stats();
     assert_eq!((stats.waits.count, stats.waits.longest, stats.waits.p99), (2, 2 * S, 2 * S));
     assert_eq!(stats.waits.median, Duration::ZERO);
+}
+
+/// Only what is about the lock, and only by this client.
+#[test]
+fn the_numbers_of_a_lock_are_those_of_no_other() {
+    let store = MemoryBackend::new();
+    let client = Client::builder(store).stats_per_lock(2).build().unwrap();
+    let [one, other] = ["one", "other"].map(|name| client.fair_lock(name).unwrap());
+    let (owner, waiter) = (client.new_owner(), client.new_owner());
+    let _held = one.owned_by(&owner).unwrap().lock().unwrap();
+    let _waits = one.owned_by(&waiter).unwrap().request().unwrap();
+    let counted = |lock: &Lock| {
+        let stats = lock.stats().unwrap();
+        (stats.holding, stats.waiting.len(), stats.holds.count)
+    };
+    assert_eq!((counted(&one), counted(&other)), ((1, 1, 0), (0, 0, 0)));
 }
 
 /// Keeps what is logged about locks, as `target key=value …`.

@@ -175,7 +175,7 @@ impl FirstAttempts {
     }
 
     /// The system gives no such thread: the threads before it do its work. Returns which of them is to look.
-    fn there_is_no(&self, thread: usize) -> Option<usize> {
+    pub(crate) fn there_is_no(&self, thread: usize) -> Option<usize> {
         let inner = &mut *self.0.lock();
         inner.threads[thread] = Thread::Idle;
         inner.refused = TASK_THREADS - thread.max(1); // the first one runs: the task would have failed without it

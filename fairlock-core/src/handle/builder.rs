@@ -326,6 +326,10 @@ mod tests {
             short.starts_with(&format!("{config} 1 ms, it has to be from 2 s to 100 years: twice the backend's response_timeout of 1 s or more")),
             "{short}"
         );
+        let too_short = said(S / 1000, None, Some(9 * S));
+        assert_eq!(too_short, format!("{config} 1 ms, it has to be from 10 ms to 9 s (lease)"));
+        let too_long = said(LONGEST + S, Some(S), None);
+        assert!(!too_long.contains("response_timeout") && !too_long.contains("grants"), "{too_long}");
         let none = said(S, Some(S), Some(S));
         assert!(
             none.contains(

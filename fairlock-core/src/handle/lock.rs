@@ -767,6 +767,7 @@ pub(super) use terms;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::{BackendError, BackendErrorKind};
 
     #[test]
     fn a_wait_of_more_than_100_years_has_no_limit() {
@@ -774,5 +775,30 @@ mod tests {
         let waits = [Duration::ZERO, moment, LONGEST, LONGEST + moment, Duration::MAX].map(wait_of);
         let limits = [Wait::No, Wait::UpTo(moment), Wait::UpTo(LONGEST), Wait::Forever, Wait::Forever];
         assert_eq!(waits, limits);
+    }
+
+    /// A term makes a candidate, and so does an outage before the first term. The candidate's denials count from the first on.
+    #[test]
+    fn a_candidate_asks_again_for_two_minutes_of_denials() {
+        let failed = |kind| {
+            let name = LockName::new("office").unwrap();
+            Err::<(), _>(Error::about(&name, BackendError::new(kind, "no")))
+        };
+        let (denied, down) = (failed(BackendErrorKind::Denied), failed(BackendErrorKind::Unavailable));
+        let start = Instant::now();
+        let end = start + RIGHTS_CHANGE_WITHIN;
+        assert_eq!(Campaign::default().pause_after(&denied, start), None);
+        for has_led in [true, false] {
+            let mut campaign = Campaign::default();
+            if has_led {
+                campaign.is_won();
+            } else {
+                assert_eq!(campaign.pause_after(&down, start), Some(Duration::ZERO));
+            }
+            assert!(campaign.pause_after(&denied, start).is_some());
+            assert!(campaign.pause_after(&denied, start).is_some_and(|pause| !pause.is_zero()));
+            assert!(campaign.pause_after(&denied, end - Duration::from_nanos(1)).is_some());
+            assert_eq!(campaign.pause_after(&denied, end), None);
+        }
     }
 }

@@ -325,6 +325,7 @@ mod tests {
         let counters = Counters::new(2);
         let name = |n| LockName::new(&format!("lock:{n}")).unwrap();
         let locks: Vec<_> = (0..4).map(|n| LockId::new(name(n), LockKind::Fair)).collect();
+        assert_eq!(counters.read_lock(&locks[0].name), Some(Stats::default()), "it may still be counted");
         locks.iter().for_each(|lock| counters.happened(lock, Event::Held(Duration::from_secs(1))));
         let counted = |lock: &LockId| counters.read_lock(&lock.name).map(|stats| stats.holds.count);
         assert_eq!(locks.iter().map(counted).collect::<Vec<_>>(), [Some(1), Some(1), None, None]);

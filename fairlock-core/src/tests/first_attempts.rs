@@ -372,3 +372,21 @@ fn an_ask_whose_task_has_left_leaves_the_list() {
     threads.look();
     assert!(threads.list.is_idle() && threads.list.take_client().is_none());
 }
+
+/// The first thread runs, or the task would have failed: the threads before a refused one do all the work.
+#[test]
+fn threads_that_the_system_refuses_get_no_work() {
+    for refused in 0..TASK_THREADS {
+        let mut threads = Threads::with_server(ms(10));
+        threads.wants("first", FirstAttempt::Ask);
+        threads.called.retain(|thread| *thread != refused);
+        threads.called.extend(threads.list.there_is_no(refused));
+        for nth in 0..100 {
+            threads.wants(&format!("lock {nth}"), FirstAttempt::Ask);
+            threads.look();
+        }
+        threads.wants("lock 0", FirstAttempt::Unlock);
+        threads.look();
+        assert_eq!(threads.at_work(), refused.max(1));
+    }
+}

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::super::store::{Op, down};
 use super::super::support::{OUTAGE, S, World, ms};
 use super::{Polled, is_by_tasks};
-use crate::{AsyncGuard, Error, ManualClock, Result};
+use crate::{AsyncClient, AsyncGuard, Error, LostCause, ManualClock, Result};
 
 fn renewals(world: &World, guard: AsyncGuard, count: usize) -> Vec<Polled<Result<Duration>>> {
     let guard = Arc::new(guard);
@@ -66,6 +66,59 @@ fn a_leader_that_pauses_needs_no_thread() {
         }
     }
     panic!("it does not lead");
+}
+
+/// An idle connection that was closed is no reason for a pause.
+#[test]
+fn a_leader_pauses_from_the_second_failure_on() {
+    let world = World::new();
+    let lock = world.async_lock("office");
+    world.store.plan().acquire.extend((0..1000).map(|_| down()));
+    let mut leads = world.task(async move { lock.lead(async |_| ()).await });
+    for pauses in [false, true] {
+        world.clock.advance(OUTAGE);
+        world.store.asked();
+        assert!(world.before_the_answer(|| leads.poll()).is_pending());
+        world.settle();
+        assert_eq!(world.store.asked().is_empty(), pauses);
+    }
+}
+
+/// The leader sleeps by the client's clock, for the whole time.
+#[test]
+fn a_leader_sleeps_for_as_long_as_it_says() {
+    let world = World::new();
+    let lock = world.lock("sleeps");
+    let leads = world.begin(move || lock.lead(|term| term.sleep(5 * S)));
+    world.clock.advance(5 * S - ms(1));
+    assert!(leads.is_over().is_none());
+    world.clock.advance(ms(1));
+    let (slept, after) = leads.is_over().expect("it has slept");
+    assert_eq!((slept.unwrap().unwrap().unwrap(), after), ((), 5 * S));
+}
+
+/// By one client: the end, by either call, the losses, and what a lock's handle and an operator's handle tell.
+#[test]
+fn handles_of_tasks_do_what_those_of_threads_do() {
+    for has_limit in [false, true] {
+        let world = World::new();
+        let (client, lost) = (world.client.to_async(), Arc::new(AtomicU64::new(0)));
+        let losses = Arc::clone(&lost);
+        client.on_lost(move |_| _ = losses.fetch_add(1, Ordering::Relaxed));
+        let lock = world.async_lock("twins");
+        assert_eq!(lock.admin().name(), "twins");
+        assert!(lock.stats().is_none(), "no locks are counted by themselves");
+        let guard = world.locked("twins");
+        let limited = async |client: AsyncClient| client.shutdown_within(S).await;
+        let mut ends = Polled::new(async move {
+            if has_limit { limited(client).await } else { client.shutdown().await }
+        });
+        assert!(world.before_the_answer(|| ends.poll()).is_pending());
+        world.settle();
+        ends.ended().unwrap();
+        assert!(matches!(guard.check(), Err(Error::Lost(lost)) if lost.cause == LostCause::Shutdown));
+        assert_eq!(lost.load(Ordering::Relaxed), 1);
+    }
 }
 
 /// For two minutes, if it has once had the right.
