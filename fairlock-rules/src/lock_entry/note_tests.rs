@@ -254,3 +254,24 @@ fn a_plain_lock_has_no_queue_that_could_be_too_long() {
         assert!(matches!(fixture.at_most(waiter, 0), Acquired::Busy { .. }));
     }
 }
+
+/// A holder whose process has ended does not count: the ask hears of the last grant.
+#[test]
+fn a_lock_of_another_kind_declines_only_once_its_holder_is_gone() {
+    for gone in ["none", "a"] {
+        let mut fixture = Fixture::new(LockKind::Fair);
+        let token = token_of(fixture.every("a:1", HOUR));
+        fixture.lock.kind = LockKind::Semaphore { permits: 3 };
+        let owner = OwnerId::new("b:1");
+        let mut ask = Acquire::new(Place::new(&fixture.lock, &owner, RequestId::new(1)), LEASE);
+        (ask.place.wait, ask.condition.not_granted) = (Wait::No, Some(Since::PeriodBegan(HOUR)));
+        let presence =
+            |owner: &OwnerId| if owner.client() == gone { Presence::Gone } else { Presence::Present };
+        let mut context = fixture.store_context.operation(&fixture.lock.name, fixture.now, &presence);
+        let answer = fixture.entry.acquire(&mut context, &ask);
+        match gone {
+            "a" => assert_eq!(answer.unwrap(), declined(token)),
+            _ => assert_eq!(answer.unwrap_err().kind(), BackendErrorKind::Mismatch),
+        }
+    }
+}

@@ -543,6 +543,22 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_is_listed_while_it_is_held_or_waited_for() {
+        let mut world = World::new(LockKind::Fair);
+        let listed = |world: &mut World| {
+            let seen = world.run(|entry, context, lock| entry.listed(context, &lock.name)).0;
+            seen.map(|state| (state.holders.len(), state.waiting()))
+        };
+        assert_eq!(listed(&mut world), None);
+        world.token("a:1");
+        assert_eq!(listed(&mut world), Some((1, 0)));
+        world.asks("b:1");
+        assert_eq!(listed(&mut world), Some((1, 1)));
+        world.gone = "a";
+        assert_eq!(listed(&mut world), Some((0, 1)));
+    }
+
+    #[test]
     fn a_hold_is_over_with_its_process_unless_it_was_adopted() {
         for (gone, answer) in [("a", Renewal::Lost), ("z", Renewal::Renewed)] {
             let mut world = World::new(LockKind::Fair);
