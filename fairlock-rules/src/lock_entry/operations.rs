@@ -177,8 +177,8 @@ impl LockEntry {
         }
     }
 
-    /// The ticket of the waiter that this heartbeat is for. None if the heartbeat names another ticket: an operator has moved the
-    /// waiter, which then asks to learn its new ticket. Also none if the heartbeat and the place name different numbers of permits.
+    /// The ticket of the waiter that this heartbeat is for. None if the heartbeat names another ticket: the waiter has a new one since, which
+    /// its client's next ask learns. Also none if the heartbeat and the place name different numbers of permits.
     fn waits_at(&self, item: &Renew<'_>) -> Option<u64> {
         let Renew::Place { place, .. } = item else { return None };
         let ticket = self.queue.ticket_of(place.owner, place.request, place.ticket)?;
