@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::super::store::{Op, down};
 use super::super::support::{OUTAGE, S, World, ms};
 use super::{Polled, is_by_tasks};
-use crate::{AsyncClient, AsyncGuard, Error, LostCause, ManualClock, Result};
+use crate::{AsyncGuard, Error, LostCause, ManualClock, Result};
 
 fn renewals(world: &World, guard: AsyncGuard, count: usize) -> Vec<Polled<Result<Duration>>> {
     let guard = Arc::new(guard);
@@ -109,10 +109,13 @@ fn handles_of_tasks_do_what_those_of_threads_do() {
         assert_eq!(lock.admin().name(), "twins");
         assert!(lock.stats().is_none(), "no locks are counted by themselves");
         let guard = world.locked("twins");
-        let limited = async |client: AsyncClient| client.shutdown_within(S).await;
-        let mut ends = Polled::new(async move {
-            if has_limit { limited(client).await } else { client.shutdown().await }
-        });
+        let ends = async move {
+            match has_limit {
+                true => client.shutdown_within(S).await,
+                false => client.shutdown().await,
+            }
+        };
+        let mut ends = Polled::new(ends);
         assert!(world.before_the_answer(|| ends.poll()).is_pending());
         world.settle();
         ends.ended().unwrap();
