@@ -448,3 +448,36 @@ pub(crate) fn man() -> Result<Exit, Failure> {
     }
     print(&text).map(|_| Exit::Done)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Asked {
+        #[command(flatten)]
+        kind: Kind,
+    }
+
+    fn asked(options: &[String]) -> Kind {
+        let words = std::iter::once("run".to_owned()).chain(options.iter().cloned());
+        <Asked as clap::Parser>::try_parse_from(words).unwrap().kind
+    }
+
+    /// Else a killed `fairlock run` would leave its hold to the lease.
+    #[test]
+    fn the_minder_gets_the_kind_of_lock_that_was_asked_for() {
+        for (options, is_told) in [
+            ("", ""),
+            ("--plain", "--plain"),
+            ("--write", "--write"),
+            ("--shared", "--write"),
+            ("--permits 3", "--permits 3"),
+        ] {
+            let words: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
+            let kind = asked(&words);
+            assert_eq!(kind.options().join(" "), is_told);
+            assert_eq!(asked(&kind.options()).of_lock(), kind.of_lock());
+        }
+    }
+}

@@ -374,6 +374,14 @@ mod tests {
     }
 
     #[test]
+    fn names_share_what_the_other_columns_leave() {
+        let lines = shown(&[&[("orders", "a", "3")], &[("orders", "b", "12")]]).lines(50, 24);
+        let [titles, row] = &lines[2..] else { panic!("{lines:#?}") };
+        assert_eq!(titles, "  LOCK            HELD BY            FOR WAITING");
+        assert_eq!(row, "* orders          b                 3.9s      12");
+    }
+
+    #[test]
     fn no_line_is_continued_on_a_tiny_screen() {
         for (width, height) in [(3, 5), (1, 1), (2, 40), (19, 3)] {
             let lines = shown(&[&[("夜間の仕事", "orders", "3")]]).lines(width, height);
