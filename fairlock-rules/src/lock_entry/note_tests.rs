@@ -34,16 +34,29 @@ impl Fixture {
     }
 
     fn ask(&mut self, owner: &str, wait: Wait, condition: impl Fn(&mut Acquire<'_>)) -> Acquired {
+        self.ask_after(owner, wait, condition, "no client").unwrap()
+    }
+
+    /// The same, after the client `gone` has ended.
+    fn ask_after(
+        &mut self,
+        owner: &str,
+        wait: Wait,
+        condition: impl Fn(&mut Acquire<'_>),
+        gone: &str,
+    ) -> Result<Acquired, BackendError> {
         let owner = OwnerId::new(owner);
         let mut place = Place::new(&self.lock, &owner, RequestId::new(1));
         place.wait = wait;
         let mut ask = Acquire::new(place, LEASE);
         condition(&mut ask);
-        let mut context = self.store_context.operation(&self.lock.name, self.now, &|_| Presence::Present);
+        let presence =
+            |owner: &OwnerId| if owner.client() == gone { Presence::Gone } else { Presence::Present };
+        let mut context = self.store_context.operation(&self.lock.name, self.now, &presence);
         if let Some(since_1970) = self.since_1970 {
             context = context.at_wall_clock(since_1970);
         }
-        self.entry.acquire(&mut context, &ask).unwrap()
+        self.entry.acquire(&mut context, &ask)
     }
 
     fn every(&mut self, owner: &str, period: Duration) -> Acquired {
@@ -258,17 +271,12 @@ fn a_plain_lock_has_no_queue_that_could_be_too_long() {
 /// A holder whose process has ended does not count: the ask hears of the last grant.
 #[test]
 fn a_lock_of_another_kind_declines_only_once_its_holder_is_gone() {
-    for gone in ["none", "a"] {
+    for gone in ["no client", "a"] {
         let mut fixture = Fixture::new(LockKind::Fair);
         let token = token_of(fixture.every("a:1", HOUR));
         fixture.lock.kind = LockKind::Semaphore { permits: 3 };
-        let owner = OwnerId::new("b:1");
-        let mut ask = Acquire::new(Place::new(&fixture.lock, &owner, RequestId::new(1)), LEASE);
-        (ask.place.wait, ask.condition.not_granted) = (Wait::No, Some(Since::PeriodBegan(HOUR)));
-        let presence =
-            |owner: &OwnerId| if owner.client() == gone { Presence::Gone } else { Presence::Present };
-        let mut context = fixture.store_context.operation(&fixture.lock.name, fixture.now, &presence);
-        let answer = fixture.entry.acquire(&mut context, &ask);
+        let every = |ask: &mut Acquire<'_>| ask.condition.not_granted = Some(Since::PeriodBegan(HOUR));
+        let answer = fixture.ask_after("b:1", Wait::No, every, gone);
         match gone {
             "a" => assert_eq!(answer.unwrap(), declined(token)),
             _ => assert_eq!(answer.unwrap_err().kind(), BackendErrorKind::Mismatch),
