@@ -459,9 +459,9 @@ mod tests {
         kind: Kind,
     }
 
-    fn asked(options: &[String]) -> Kind {
-        let words = std::iter::once("run".to_owned()).chain(options.iter().cloned());
-        <Asked as clap::Parser>::try_parse_from(words).unwrap().kind
+    fn asked(options: &str) -> Kind {
+        let words = format!("run {options}");
+        <Asked as clap::Parser>::try_parse_from(words.split_whitespace()).unwrap().kind
     }
 
     /// Else a killed `fairlock run` would leave its hold to the lease.
@@ -474,10 +474,9 @@ mod tests {
             ("--shared", "--write"),
             ("--permits 3", "--permits 3"),
         ] {
-            let words: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
-            let kind = asked(&words);
+            let kind = asked(options);
             assert_eq!(kind.options().join(" "), is_told);
-            assert_eq!(asked(&kind.options()).of_lock(), kind.of_lock());
+            assert_eq!(asked(is_told).of_lock(), kind.of_lock());
         }
     }
 }
