@@ -1,5 +1,4 @@
-//! A handle of one named lock: it takes the lock, or a place in its queue, which can be waited for later, beside other events; and it
-//! leads.
+//! A handle of one named lock takes the lock, or a place in the lock's queue, to wait for later, beside other events; and the handle leads.
 //!
 //! A leader is elected by the lock: a campaign asks for the lock whenever it was lost, and its holder leads for a term.
 
